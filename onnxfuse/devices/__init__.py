@@ -1,0 +1,72 @@
+"""Devices: what a machine can do at best. One TOML file a device, every number with its public source.
+
+A device file has `title`, `[peak]` tables and scalar rates; see `Device` for the units.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from onnxfuse.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Peak rates of a device.
+
+    matrix, vector: dense peak in FLOP/s by dtype name ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp64"), with the
+        matrix units (tensor cores, where there are any) and with the plain vector units.
+    bandwidth, cache_bandwidth: bytes/s from main memory and from the last-level cache; cache_bytes: its size.
+    launch: seconds that every executed kernel costs beside its work.
+    sources: where each number comes from, by its name in the file.
+    """
+
+    name: str
+    title: str
+    matrix: Mapping[str, float]
+    vector: Mapping[str, float]
+    bandwidth: float
+    cache_bandwidth: float
+    cache_bytes: float
+    launch: float
+    sources: Mapping[str, str]
+
+    def peak(self, dtype: str, matrix: bool) -> float:
+        """FLOP/s for a dtype; a dtype without units of its own runs at the fp32 rate."""
+        table = self.matrix if matrix else self.vector
+        return table.get(dtype) or self.vector.get(dtype) or self.vector["fp32"]
+
+
+def names() -> list[str]:
+    """Names of the devices that come with the package, sorted."""
+    return sorted(f.name[:-5] for f in resources.files(__package__).iterdir() if f.name.endswith(".toml"))
+
+
+def find(name: str | Path | Device) -> Device:
+    """The device of that name, or the one described by that TOML file. Raises UsageError."""
+    if isinstance(name, Device):
+        return name
+    text = str(name)
+    if text in names():
+        return _parse(text, (resources.files(__package__) / f"{text}.toml").read_text("utf-8"))
+    if text.endswith(".toml"):
+        try:
+            return _parse(Path(text).stem, Path(text).read_text("utf-8"))
+        except OSError as error:
+            raise UsageError(f"device file {text}: {error.strerror}") from error
+    raise UsageError(f"unknown device '{text}'; known: {', '.join(names())}, or the path of a .toml file")
+
+
+def _parse(name: str, text: str) -> Device:
+    try:
+        d = tomllib.loads(text)
+        return Device(
+            name, d["title"], d["matrix"], d["vector"], float(d["bandwidth"]), float(d["cache_bandwidth"]),
+            float(d["cache_bytes"]), float(d["launch"]), d["sources"],
+        )  # fmt: skip
+    except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"device '{name}': not a valid device file: {error}") from error

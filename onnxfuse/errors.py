@@ -1,0 +1,31 @@
+"""Every error of the package, one sentence each.
+
+`OnnxfuseError` means bad input or bad usage: its text is one line that says what is wrong, where, and what to do, and
+the command line ends with exit code 2. `Finding` means that the work was done and the answer is no (exit code 1).
+"""
+
+from __future__ import annotations
+
+
+class OnnxfuseError(Exception):
+    """Base of all errors that a caller may want to catch; `str(error)` is one line for a person."""
+
+
+class ModelError(OnnxfuseError):
+    """The file is not a model that can be worked on: missing, truncated, invalid, or it reaches outside its folder."""
+
+
+class UsageError(OnnxfuseError, ValueError):
+    """An option or argument does not fit: an unknown rule, target, device or dimension, or one given twice."""
+
+
+class MissingDependency(OnnxfuseError):
+    """An optional package (onnxruntime, a plotting library) or a device that the command needs is not there."""
+
+
+class OutputError(OnnxfuseError):
+    """The result could not be written; what was at the output path before is still there."""
+
+
+class Finding(OnnxfuseError):
+    """The work was done and the result is a no: the verification failed and nothing was written."""

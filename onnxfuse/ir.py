@@ -1,0 +1,179 @@
+"""Read-only records of an ONNX model, the form in which analysis sees it.
+
+`read` turns a `ModelProto` into plain frozen records once, so that facts and cost never touch protobuf and need no
+graph-surgery import. The editable view is another thing (`bridge.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import onnx
+from onnx import AttributeProto as A
+
+Attribute = Any  # int | float | str | bytes | tuple of those | onnx.TensorProto | Graph | (other protos, as they are)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One operator call. `inputs`/`outputs` are value names, "" where an optional one is absent; domain "" is ai.onnx."""
+
+    op_type: str
+    domain: str
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attrs: Mapping[str, Attribute]
+    overload: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueType:
+    """A declared type: ONNX dtype enum (0 = not a tensor or not said) and dims (None = rank not said).
+
+    A dim is an int, a `dim_param` string, or None where nothing usable is said (absent, negative, "" or "?").
+    """
+
+    dtype: int
+    dims: tuple[int | str | None, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A graph or a subgraph body. `inputs` leaves out nothing: an overridable initializer stands in both."""
+
+    name: str
+    nodes: tuple[Node, ...]
+    inputs: Mapping[str, ValueType]
+    outputs: tuple[str, ...]
+    initializers: Mapping[str, onnx.TensorProto]
+    declared: Mapping[str, ValueType]  # value_info and outputs: a hint, never believed over a computed type
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A model-local function; attributes that refer to the caller's stand in `attrs` as `Ref`."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[Node, ...]
+    opsets: Mapping[str, int]
+    defaults: Mapping[str, Attribute] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """An attribute of a function body whose value is the calling node's attribute `name`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A whole model: the main graph, its functions by (domain, name, overload), opset versions by domain."""
+
+    graph: Graph
+    functions: Mapping[tuple[str, str, str], Function]
+    opsets: Mapping[str, int]
+    base_dir: Path | None  # where external data lies
+
+
+def _text(raw: bytes) -> str | bytes:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw
+
+
+_READ: dict[int, Callable[[A], Attribute]] = {
+    A.INT: lambda a: a.i,
+    A.INTS: lambda a: tuple(a.ints),
+    A.FLOAT: lambda a: a.f,
+    A.FLOATS: lambda a: tuple(a.floats),
+    A.STRING: lambda a: _text(a.s),
+    A.STRINGS: lambda a: tuple(_text(s) for s in a.strings),
+    A.TENSOR: lambda a: a.t,
+    A.GRAPH: lambda a: read_graph(a.g),
+    A.SPARSE_TENSOR: lambda a: a.sparse_tensor,
+    A.TYPE_PROTO: lambda a: a.tp,
+    A.GRAPHS: lambda a: tuple(read_graph(g) for g in a.graphs),
+    A.TENSORS: lambda a: tuple(a.tensors),
+    A.TYPE_PROTOS: lambda a: tuple(a.type_protos),
+    A.SPARSE_TENSORS: lambda a: tuple(a.sparse_tensors),
+}
+
+
+def _attribute(a: A) -> Attribute:
+    if a.ref_attr_name:
+        return Ref(a.ref_attr_name)
+    read_one = _READ.get(a.type)
+    return read_one(a) if read_one else None
+
+
+def domain(name: str) -> str:
+    """The operator domain in its normal spelling: "ai.onnx" and "" are one domain."""
+    return "" if name == "ai.onnx" else name
+
+
+def read_node(proto: onnx.NodeProto) -> Node:
+    attrs = {a.name: _attribute(a) for a in proto.attribute}
+    return Node(
+        proto.op_type, domain(proto.domain), proto.name, tuple(proto.input), tuple(proto.output), attrs, proto.overload
+    )
+
+
+def _dim(d: onnx.TensorShapeProto.Dimension) -> int | str | None:
+    if d.HasField("dim_value"):
+        return d.dim_value if d.dim_value >= 0 else None
+    return d.dim_param if d.dim_param not in ("", "?") else None
+
+
+def read_type(info: onnx.ValueInfoProto) -> ValueType:
+    kind = info.type.WhichOneof("value")
+    if kind not in ("tensor_type", "sparse_tensor_type"):
+        return ValueType(0, None)
+    tensor = getattr(info.type, kind)
+    dims = tuple(map(_dim, tensor.shape.dim)) if tensor.HasField("shape") else None
+    return ValueType(tensor.elem_type, dims)
+
+
+def read_graph(proto: onnx.GraphProto) -> Graph:
+    outputs = {v.name: read_type(v) for v in proto.output}
+    return Graph(
+        proto.name,
+        tuple(map(read_node, proto.node)),
+        {v.name: read_type(v) for v in proto.input},
+        tuple(v.name for v in proto.output),
+        {t.name: t for t in proto.initializer} | {s.values.name: s for s in proto.sparse_initializer},
+        {v.name: read_type(v) for v in proto.value_info} | outputs,
+    )
+
+
+def read_function(proto: onnx.FunctionProto) -> Function:
+    return Function(
+        tuple(proto.input),
+        tuple(proto.output),
+        tuple(map(read_node, proto.node)),
+        {domain(o.domain): o.version for o in proto.opset_import},
+        {a.name: _attribute(a) for a in proto.attribute_proto},
+    )
+
+
+def read(proto: onnx.ModelProto, base_dir: Path | None = None) -> Program:
+    """The records of a model; no weight is decoded and no external file is opened."""
+    return Program(
+        read_graph(proto.graph),
+        {(domain(f.domain), f.name, f.overload): read_function(f) for f in proto.functions},
+        {domain(o.domain): o.version for o in proto.opset_import},
+        base_dir,
+    )
+
+
+def subgraphs(node: Node) -> Iterator[tuple[str, Graph]]:
+    """(attribute name, body) of every graph attribute of a node."""
+    for name, value in node.attrs.items():
+        if isinstance(value, Graph):
+            yield name, value
