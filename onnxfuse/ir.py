@@ -19,7 +19,7 @@ Attribute = Any  # int | float | str | bytes | tuple of those | onnx.TensorProto
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One operator call. `inputs`/`outputs` are value names, "" where an optional one is absent; domain "" is ai.onnx."""
+    """One operator call: value names, "" where an optional one is absent; domain "" is ai.onnx."""
 
     op_type: str
     domain: str
@@ -119,6 +119,7 @@ def domain(name: str) -> str:
 
 
 def read_node(proto: onnx.NodeProto) -> Node:
+    """The record of a node."""
     attrs = {a.name: _attribute(a) for a in proto.attribute}
     return Node(
         proto.op_type, domain(proto.domain), proto.name, tuple(proto.input), tuple(proto.output), attrs, proto.overload
@@ -132,6 +133,7 @@ def _dim(d: onnx.TensorShapeProto.Dimension) -> int | str | None:
 
 
 def read_type(info: onnx.ValueInfoProto) -> ValueType:
+    """The declared type of a value."""
     kind = info.type.WhichOneof("value")
     if kind not in ("tensor_type", "sparse_tensor_type"):
         return ValueType(0, None)
@@ -141,6 +143,7 @@ def read_type(info: onnx.ValueInfoProto) -> ValueType:
 
 
 def read_graph(proto: onnx.GraphProto) -> Graph:
+    """The record of a graph, bodies included."""
     outputs = {v.name: read_type(v) for v in proto.output}
     return Graph(
         proto.name,
@@ -153,6 +156,7 @@ def read_graph(proto: onnx.GraphProto) -> Graph:
 
 
 def read_function(proto: onnx.FunctionProto) -> Function:
+    """The record of a local function."""
     return Function(
         tuple(proto.input),
         tuple(proto.output),
@@ -177,3 +181,16 @@ def subgraphs(node: Node) -> Iterator[tuple[str, Graph]]:
     for name, value in node.attrs.items():
         if isinstance(value, Graph):
             yield name, value
+
+
+def captured(graph: Graph) -> set[str]:
+    """Names that bodies inside a graph may read from it: whatever they use and do not define themselves."""
+    found: set[str] = set()
+    todo = [body for node in graph.nodes for _, body in subgraphs(node)]
+    while todo:
+        body = todo.pop()
+        own = {*body.inputs, *body.initializers, *(name for node in body.nodes for name in node.outputs)}
+        found |= {name for node in body.nodes for name in node.inputs} - own
+        found |= set(body.outputs) - own
+        todo += [inner for node in body.nodes for _, inner in subgraphs(node)]
+    return found

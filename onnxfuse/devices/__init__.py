@@ -1,6 +1,6 @@
 """Devices: what a machine can do at best. One TOML file a device, every number with its public source.
 
-A device file has `title`, `[peak]` tables and scalar rates; see `Device` for the units.
+A device file has `title`, the tables `[matrix]` and `[vector]` and scalar rates; see `Device` for the units.
 """
 
 from __future__ import annotations

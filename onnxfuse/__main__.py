@@ -1,0 +1,8 @@
+"""`python -m onnxfuse` and the console script."""
+
+from __future__ import annotations
+
+from onnxfuse.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,263 @@
+"""How fast a model runs in onnxruntime, alone or against another one.
+
+Two models are timed in one process in turns, A B B A A B B A …, so that a drifting clock, a neighbour's load and the
+place in a pair meet both alike. Inputs and outputs stay on the device, and a run ends when the device is done. What is
+told of two models is the median of the paired ratios A/B (above 1: B is faster) with a 95 % bootstrap interval.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import platform
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from onnxfuse import feeds as fd
+from onnxfuse import gpu, interface, runtime
+from onnxfuse.errors import Finding, ModelError, OnnxfuseError, UsageError
+from onnxfuse.jsonable import plain
+
+PROVIDERS: Mapping[str, tuple[str, ...]] = {
+    "cuda": ("CUDAExecutionProvider", "CPUExecutionProvider"),
+    "cpu": ("CPUExecutionProvider",),
+    "tensorrt": ("TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"),
+}
+_RESAMPLES = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """One model. Times in milliseconds over all timed runs; the names are those of the JSON.
+
+    peak_memory: bytes that the session, its warm-up and its outputs added at most, None where it cannot be told. CPU:
+        growth of the process's peak resident set (Linux: /proc, elsewhere getrusage). GPU: growth of the device's
+        used memory; onnxruntime's arena does not shrink, so its last size is its peak. Others on the GPU disturb it.
+    nodes_by_provider: how many nodes ran where, by onnxruntime's profile of one run.
+    """
+
+    path: str
+    median_ms: float
+    p10_ms: float
+    p90_ms: float
+    peak_memory: int | None
+    nodes_by_provider: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """Time of A over time of B: the median over neighbouring turns, and its 95 % percentile-bootstrap interval."""
+
+    median: float
+    ci95: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkReport:
+    """What `benchmark` measures. ratio: None for one model."""
+
+    provider: str
+    device_name: str
+    level: str
+    runs: int
+    models: tuple[Timing, ...]
+    ratio: Ratio | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The same names in a dict for JSON."""
+        data: dict[str, Any] = plain(self)
+        return data
+
+
+def benchmark(
+    a: Path | str,
+    b: Path | str | None = None,
+    *,
+    provider: str = "cuda",
+    level: str = "all",
+    dims: Mapping[str, int] | None = None,
+    runs: int = 100,
+    warmup: int = 10,
+    seed: int = 0,
+) -> BenchmarkReport:
+    """Time model files in onnxruntime on the same inputs.
+
+    provider: "cuda", "cpu" or "tensorrt"; there is no silent fallback. level: onnxruntime's own optimizations, "all",
+        "extended", "basic" or "disabled". dims: sizes of free dimensions; typical ones are found for the others.
+    runs, warmup: timed and untimed runs of each model. seed: of the inputs and of the bootstrap.
+    Raises MissingDependency where onnxruntime, the provider or its device is not there, UsageError for a bad option,
+    ModelError for a file that does not load, Finding where a model does not run on inputs that fit the first.
+    """
+    if provider not in PROVIDERS:
+        raise UsageError(f"unknown provider '{provider}'; known: {', '.join(PROVIDERS)}")
+    if runs < 1 or warmup < 0:
+        raise UsageError("runs must be at least 1 and warmup at least 0")
+    if provider != "cpu":
+        gpu.require(runtime.onnxruntime(), PROVIDERS[provider][0])
+    paths = [Path(p) for p in (a, b) if p is not None]
+    feeds, placed = _place(paths, provider, level, dims or {}, seed)
+    calls: list[Callable[[], object]] = []
+    memory: list[int | None] = []
+    for path in paths:
+        before = _memory(provider)
+        calls.append(_bound(_session(path, provider, level), feeds, "cpu" if provider == "cpu" else "cuda"))
+        for _ in range(max(warmup, 1)):
+            calls[-1]()
+        memory.append(_memory(provider, before))
+    seconds = _race(calls, runs)
+    models = []
+    for path, row, peak, nodes in zip(paths, seconds, memory, placed, strict=True):
+        p10, median, p90 = np.percentile(1e3 * row, (10, 50, 90)).tolist()
+        models.append(Timing(str(path), median, p10, p90, peak, nodes))
+    ratio = _ratio(seconds[0], seconds[1], seed) if len(paths) == 2 else None
+    device = _cpu_name() if provider == "cpu" else gpu.device_name()
+    return BenchmarkReport(provider, device, level, runs, tuple(models), ratio)
+
+
+def _session(path: Path, provider: str, level: str, profile: Path | None = None) -> Any:
+    ort = runtime.onnxruntime()
+    options = runtime.options(level)
+    if profile:
+        options.enable_profiling = True
+        options.profile_file_prefix = str(profile)
+    wanted = list(PROVIDERS[provider])
+    if provider != "cpu":
+        ort.set_default_logger_severity(4)  # a provider that does not load is told below, in one line
+    try:
+        session = ort.InferenceSession(str(path), options, providers=wanted, enable_fallback=0)
+    except Exception as error:
+        if provider != "cpu" and gpu.loading_error(ort, wanted[0]):
+            raise gpu.unusable(ort, wanted[0]) from error
+        raise ModelError(f"{path}: onnxruntime does not load it: {runtime.first_line(error)}") from error
+    finally:
+        if provider != "cpu":
+            ort.set_default_logger_severity(2)  # onnxruntime's default
+    if session.get_providers()[0] != wanted[0]:
+        raise gpu.unusable(ort, wanted[0])
+    return session
+
+
+def _place(
+    paths: Sequence[Path], provider: str, level: str, dims: Mapping[str, int], seed: int
+) -> tuple[fd.Feeds, list[dict[str, int]]]:
+    """Feeds under which all models run, and for each how many nodes ran on which provider.
+
+    The sessions are profiled ones of their own, so that neither the search nor the profile touches what is timed.
+    """
+    feeds: fd.Feeds | None = None
+    placed = []
+    with tempfile.TemporaryDirectory() as scratch:
+        for i, path in enumerate(paths):
+            session = _session(path, provider, level, Path(scratch, str(i)))
+            try:
+                if feeds is None:
+                    attempt = partial(runtime.run, session)
+                    _, feeds, _ = runtime.find_feeds(attempt, interface.read(path), dims, seed, typical=True)
+                else:
+                    runtime.run(session, feeds)
+            except OnnxfuseError:
+                raise
+            except Exception as error:
+                line = runtime.first_line(error)
+                raise Finding(f"{path}: does not run on the inputs of {paths[0]}: {line}") from error
+            finally:
+                profile = session.end_profiling()
+            placed.append(_count(json.loads(Path(profile).read_bytes())))
+    return feeds or {}, placed
+
+
+def _count(events: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Nodes by provider in onnxruntime's profile: each node once, however often it ran."""
+    nodes = {
+        e["name"]: e["args"]["provider"]
+        for e in events
+        if e.get("cat") == "Node" and "provider" in e.get("args", {}) and e["name"].endswith("_kernel_time")
+    }
+    return dict(Counter(sorted(nodes.values())))
+
+
+def _bound(session: Any, feeds: fd.Feeds, device: str) -> Callable[[], object]:
+    """One run with inputs and outputs on the device, finished when it returns.
+
+    onnxruntime binds neither strings nor sequences as inputs; such a model runs as for a caller without binding.
+    """
+    if any(isinstance(value, list) or value.dtype.kind == "O" for value in feeds.values()):
+        return partial(session.run, None, feeds)
+    binding = session.io_binding()
+    for name, value in feeds.items():
+        binding.bind_ortvalue_input(name, runtime.to_ort(value, device))
+    for port in session.get_outputs():
+        numeric = port.type.startswith("tensor(") and port.type != "tensor(string)"
+        binding.bind_output(port.name, device if numeric else "cpu")
+
+    def run() -> None:
+        session.run_with_iobinding(binding)
+        binding.synchronize_outputs()
+
+    return run
+
+
+def _race(calls: Sequence[Callable[[], object]], runs: int) -> np.ndarray:
+    """Seconds of every run, one row a model: the models in turn, the order reversed every other time."""
+    seconds = np.empty((len(calls), runs))
+    for i in range(runs):
+        for j in range(len(calls)) if i % 2 == 0 else reversed(range(len(calls))):
+            start = perf_counter()
+            calls[j]()
+            seconds[j, i] = perf_counter() - start
+    return seconds
+
+
+def _ratio(a: np.ndarray, b: np.ndarray, seed: int) -> Ratio:
+    """Median of A/B over turns A B B A, with a percentile-bootstrap interval (Efron and Tibshirani 1993, chapter 13).
+
+    A B and B A are taken together because the second place in a pair may be the better one, and because a steady drift
+    cancels so.
+    """
+    whole = len(a) - len(a) % 2 or 1
+    pairs = a[:whole].reshape(-1, min(2, whole)).sum(1) / b[:whole].reshape(-1, min(2, whole)).sum(1)
+    rng = np.random.Generator(np.random.PCG64(seed))
+    medians = [np.median(rng.choice(pairs, (100, pairs.size)), axis=1) for _ in range(_RESAMPLES // 100)]
+    low, high = np.percentile(medians, (2.5, 97.5)).tolist()
+    return Ratio(float(np.median(pairs)), (low, high))
+
+
+def _memory(provider: str, before: int | None = None) -> int | None:
+    """Bytes in use before a session is made; with that, what it added at most."""
+    if provider != "cpu":
+        used = gpu.used_bytes()
+        return used if before is None else used - before
+    if sys.platform != "linux":
+        import resource
+
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # macOS: bytes
+        return peak if before is None else peak - before
+    if before is None:
+        ctypes.CDLL(None).malloc_trim(0)  # what earlier sessions freed goes back, or this one would hide in it
+        with suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5")  # VmHWM, the peak, is now VmRSS: see proc(5)
+        return _status("VmRSS")
+    return _status("VmHWM") - before
+
+
+def _status(field: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))
+
+
+def _cpu_name() -> str:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,26 @@
+"""The lossless bridge between a `ModelProto` and its editable view, a `gs.Graph`.
+
+The proto stays the truth. `view` makes gs objects by itself (gs's importer drops and corrupts too much), each pinned to
+the message it was made of; `splice` compares them with their messages and writes back what differs, in place: an
+untouched message is neither copied nor rewritten, and no weight is ever read.
+
+What differs from gs's own import: a node's attributes that gs has no form for stand in `attrs` as the `AttributeProto`
+they are (GRAPHS as a list of bodies, a string that is not UTF-8 as bytes); `domain` is "" for ai.onnx; a `dtype` is
+always an ONNX enum number and a `shape` a tuple of int, str and None; a captured value is the same object inside and
+outside; an initializer that callers may override is a Variable (a graph input), not a Constant.
+
+Setting `node.metadata = {key: value}` replaces a node's metadata_props at the next splice.
+"""
+
+from __future__ import annotations
+
+from onnx_graphsurgeon.logger import G_LOGGER
+
+from onnxfuse.bridge.read import Stored, bodies, link, metadata, stored, value_names, view, walk
+from onnxfuse.bridge.write import splice
+
+__all__ = ["Stored", "bodies", "link", "metadata", "splice", "stored", "value_names", "view", "walk"]
+
+G_LOGGER.severity = (
+    60  # above CRITICAL: gs logs to stdout, which belongs to results; its errors are raised all the same
+)

@@ -1,0 +1,266 @@
+"""The command line: the only place that prints, exits or reads argv.
+
+Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 a finding, 2 bad usage or bad input in one line.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from onnxfuse import __version__
+from onnxfuse.errors import Finding, OnnxfuseError, UsageError
+
+# Heavy modules (onnx, graphsurgeon, onnxruntime) are imported inside the commands: --help answers at once.
+
+TARGET = "ort-cuda"
+
+
+def _dims(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
+    """Parse name=value pairs; the name may itself contain '='."""
+    dims: dict[str, int] = {}
+    for text in values:
+        name, _, value = text.rpartition("=")
+        if not name or not value.isascii() or not value.isdigit() or int(value) < 1:
+            raise UsageError(f"--dim {text}: expected NAME=SIZE with a size of at least 1, such as --dim batch=8")
+        if name in dims:
+            raise UsageError(f"--dim {name} is given twice ({dims[name]} and {value})")
+        dims[name] = int(value)
+    return dims
+
+
+def _options(*options: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+DIM = click.option(
+    "--dim", "dims", multiple=True, callback=_dims, metavar="NAME=N", help="Size of a free dimension; INPUT.AXIS=N too."
+)
+JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+SEED = click.option("--seed", default=0, show_default=True, help="Seed of the test data.")
+DEVICE = click.option("--device", metavar="D", help="Device name or .toml file (default: the target's).")
+TARGET_OPTION = click.option(
+    "--target", default=TARGET, show_default=True, metavar="T", help="Runtime to optimize for."
+)
+INTENSITY = click.option(
+    "--max-intensity", type=click.FloatRange(min=0, min_open=True), metavar="X",
+    help="FLOP/byte from which a node counts as compute-bound (default: the device's ridge point; general rule: 10).",
+)  # fmt: skip
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="onnxfuse")
+@click.option("-v", "--verbose", is_flag=True, help="Log what is done to stderr.")
+def cli(verbose: bool) -> None:
+    """Makes ONNX models move fewer bytes: static cost, roofline, verified operator fusion, benchmark."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO if verbose else logging.WARNING, format="%(message)s")
+
+
+@cli.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@_options(TARGET_OPTION, DEVICE, DIM, INTENSITY)
+@click.option(
+    "--sort", type=click.Choice(["order", "time", "bytes", "flops", "intensity"]), default="time", show_default=True,
+    help="Order of the node table.",
+)  # fmt: skip
+@click.option("--top", default=20, show_default=True, type=click.IntRange(min=0), help="Rows of each table; 0 for all.")
+@click.option("--annotate", type=click.Path(path_type=Path), metavar="OUT", help="Also write a copy with the numbers.")
+@JSON
+def analyze(model: Path, sort: str, top: int, as_json: bool, **options: Any) -> None:
+    """FLOPs, bytes, intensity, bound and roofline time of every node, and what could be fused."""
+    from onnxfuse.pipeline import analyze as run
+
+    report = run(model, **options)
+    _say_assumed(report.dims, report.assumed)
+    if as_json:
+        _print_json(report.to_json())
+    else:
+        from onnxfuse.report.text import analysis
+
+        click.echo(analysis(report, sort=sort, top=top, **_terminal()))
+
+
+@cli.command()
+@click.argument("source", metavar="IN", type=click.Path(path_type=Path))
+@click.argument("out", type=click.Path(path_type=Path))
+@_options(TARGET_OPTION, DEVICE, DIM, INTENSITY)
+@click.option("--rule", "rules", multiple=True, metavar="R", help="Try only this rewrite (repeatable).")
+@click.option("--no-rule", "exclude", multiple=True, metavar="R", help="Do not try this rewrite (repeatable).")
+@click.option("--no-verify", is_flag=True, help="Write the result without running it.")
+@click.option("--dry-run", is_flag=True, help="Plan and verify, but write nothing.")
+@click.option("--explain", is_flag=True, help="Say for every refused rewrite why.")
+@_options(SEED, JSON)
+def optimize(
+    source: Path,
+    out: Path,
+    no_verify: bool,
+    dry_run: bool,
+    explain: bool,
+    rules: tuple[str, ...],
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Fuse what is legal and pays, prove that the result computes the same, write it."""
+    from onnxfuse.pipeline import optimize as run
+
+    result = run(source, None if dry_run else out, rules=rules or None, verify=not no_verify, **options)
+    _say_assumed(result.dims, result.assumed)
+    for back in result.rolled_back:
+        _warn(f"{back.rule} at {back.node} was rolled back: {back.reason}")
+    if as_json:
+        _print_json(result.to_json())
+    else:
+        from onnxfuse.report.text import optimization
+
+        click.echo(optimization(result, explain=explain, **_terminal()))
+
+
+@cli.command()
+@click.argument("a", type=click.Path(path_type=Path))
+@click.argument("b", type=click.Path(path_type=Path))
+@_options(DIM, SEED)
+@click.option(
+    "--tolerance", type=click.FloatRange(min=0), metavar="X", help="Allowed error relative to an output's scale."
+)
+@JSON
+def verify(a: Path, b: Path, as_json: bool, **options: Any) -> None:
+    """Run two models on the same data and compare their interfaces and outputs."""
+    from onnxfuse.verify import compare
+
+    verdict = compare(a, b, **options)
+    if as_json:
+        _print_json(verdict.to_json())
+    else:
+        from onnxfuse.report.text import verification
+
+        click.echo(verification(verdict, **_terminal()))
+    if not verdict.ok:
+        sys.exit(1)
+
+
+@cli.command()
+@click.argument("a", type=click.Path(path_type=Path))
+@click.argument("b", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--provider", type=click.Choice(["cuda", "cpu", "tensorrt"]), default="cuda", show_default=True,
+    help="Where onnxruntime runs the models.",
+)  # fmt: skip
+@click.option(
+    "--level", type=click.Choice(["all", "extended", "basic", "disabled"]), default="all", show_default=True,
+    help="onnxruntime's own graph optimization level.",
+)  # fmt: skip
+@_options(DIM)
+@click.option("--runs", default=100, show_default=True, type=click.IntRange(min=1), help="Timed runs of each model.")
+@_options(SEED, JSON)
+def benchmark(a: Path, b: Path | None, as_json: bool, **options: Any) -> None:
+    """Time one model, or two against each other, in onnxruntime."""
+    from onnxfuse.bench import benchmark as run
+
+    report = run(a, b, **options)
+    if as_json:
+        _print_json(report.to_json())
+    else:
+        from onnxfuse.report.text import benchmark as text
+
+        click.echo(text(report, **_terminal()))
+
+
+@cli.command("devices")
+@JSON
+def list_devices(as_json: bool) -> None:
+    """The devices that come with the package, with their peak rates."""
+    from onnxfuse import devices
+
+    found = [devices.find(name) for name in devices.names()]
+    if as_json:
+        from onnxfuse.jsonable import plain
+
+        _print_json({"devices": [plain(d) for d in found]})
+    else:
+        from onnxfuse.report.text import device_table
+
+        click.echo(device_table(found, **_terminal()))
+
+
+@cli.command("rules")
+@JSON
+def list_rules(as_json: bool) -> None:
+    """The rewrites, each with its algebra."""
+    from onnxfuse.rules import all_rules
+
+    found = {name: rule.doc.strip() for name, rule in all_rules().items()}
+    if as_json:
+        _print_json({"rules": [{"name": n, "doc": d} for n, d in found.items()]})
+    else:
+        click.echo("\n\n".join(f"{click.style(n, bold=True)}\n{_indent(d)}" for n, d in found.items()))
+
+
+def _indent(text: str) -> str:
+    return "\n".join(f"  {line}".rstrip() for line in text.splitlines())
+
+
+def _terminal() -> dict[str, Any]:
+    """Width and colour of stdout, for the text reports."""
+    return {
+        "width": shutil.get_terminal_size((100, 24)).columns,
+        "colour": sys.stdout.isatty() and "NO_COLOR" not in os.environ,
+    }
+
+
+def _print_json(data: Any) -> None:
+    click.echo(json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False))
+
+
+def _warn(text: str) -> None:
+    click.echo(f"onnxfuse: {text}", err=True)
+
+
+def _say_assumed(dims: Mapping[str, int], assumed: tuple[str, ...]) -> None:
+    if assumed:
+        _warn(f"assumed {', '.join(f'{n}={dims[n]}' for n in assumed)}; set with --dim NAME=N")
+
+
+def main() -> NoReturn:
+    """Run the command line and exit with its code."""
+    try:
+        code = cli.main(standalone_mode=False)
+    except click.exceptions.Abort:
+        _end("interrupted", 130)
+    except click.ClickException as error:
+        _end(" ".join(error.format_message().split()), 2)
+    except Finding as error:
+        _end(str(error), 1)
+    except OnnxfuseError as error:
+        _end(str(error), 2)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader went away, as `| head` does
+        sys.exit(0)
+    except MemoryError:
+        _end("not enough memory for this model", 2)
+    except Exception as error:
+        if "ONNXFUSE_DEBUG" in os.environ:
+            raise
+        text = " ".join(str(error).split())[:300]
+        _end(
+            f"internal error ({type(error).__name__}: {text}); please report it; ONNXFUSE_DEBUG=1 shows the traceback",
+            2,
+        )
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _end(text: str, code: int) -> NoReturn:
+    click.echo(f"onnxfuse: {text}", err=True)
+    sys.exit(code)

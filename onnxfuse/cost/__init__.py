@@ -1,0 +1,103 @@
+"""FLOPs and bytes of every node: one formula an operator, one file a family, all entered in `registry`.
+
+A node without a formula, or with a shape that is not known, has None where a number is not known, never 0. A call of a
+model-local function (a fused node carries one) does the operations of its body and moves the bytes of its boundary.
+"""
+
+from __future__ import annotations
+
+from onnxfuse import ir
+from onnxfuse.cost import (
+    attention,  # noqa: F401  # each import enters its formulas
+    control,  # noqa: F401
+    conv,  # noqa: F401
+    convert,  # noqa: F401
+    elementwise,  # noqa: F401
+    matmul,  # noqa: F401
+    move,  # noqa: F401
+    norm,  # noqa: F401
+    pool,  # noqa: F401
+    reduce,  # noqa: F401
+    resample,  # noqa: F401
+    rnn,  # noqa: F401
+    search,  # noqa: F401
+    signal,  # noqa: F401
+)
+from onnxfuse.cost.registry import FORMULAS, FREE, Call, Cost, Unknown, bytes_or_none, op, register
+from onnxfuse.facts import Facts
+
+__all__ = ["Call", "Cost", "costs", "has_formula", "kind", "matrix_units", "node_cost", "op", "register", "total"]
+
+_UNKNOWN = Cost(None, None, None, None, None)
+_MATRIX = frozenset(("conv", "matmul", "rnn", "attention"))
+
+
+def has_formula(domain: str, op_type: str) -> bool:
+    """Whether the operator's cost is known."""
+    return (ir.domain(domain), op_type) in FORMULAS
+
+
+def kind(node: ir.Node) -> str:
+    """Class of an operator: "conv", "matmul", "rnn", "attention", "elementwise", "norm", "pool", "reduction",
+    "resample", "copy", "gather", "scatter", "generate", "random", "convert", "sort", "spectral", "linalg", "loss",
+    "view", "shape", "constant", "control"; "custom" for one without a formula, a local function included.
+    """
+    entry = FORMULAS.get((node.domain, node.op_type))
+    return entry.kind if entry else "custom"
+
+
+def matrix_units(index: int, facts: Facts) -> bool:
+    """Whether the MACs of node `index` of the scope can run on matrix units (tensor cores).
+
+    Not those of a depthwise convolution: with one input channel a group there is no matrix to multiply.
+    """
+    node = facts.nodes[index]
+    body = facts.bodies.get((index, ""))
+    if body is not None:
+        return any(matrix_units(i, body) for i in range(len(body.nodes)))
+    if kind(node) != "conv" or node.attrs.get("group", 1) == 1:
+        return kind(node) in _MATRIX
+    weight = facts[node.inputs[3 if node.op_type == "QLinearConv" else 1]].shape if len(node.inputs) > 1 else None
+    return weight is None or len(weight) < 2 or weight[1] != 1
+
+
+def total(parts: tuple[Cost, ...]) -> Cost:
+    """Sum of costs; a field is unknown as soon as one of them is."""
+    result = FREE
+    for cost in parts:
+        result = result + cost
+    return result
+
+
+def costs(facts: Facts) -> tuple[Cost, ...]:
+    """The cost of every node of a scope, in order."""
+    return tuple(node_cost(i, facts) for i in range(len(facts.nodes)))
+
+
+def node_cost(index: int, facts: Facts) -> Cost:
+    """The cost of node `index` of a scope; what is not known is None."""
+    node = facts.nodes[index]
+    values = tuple(facts[name] for name in node.inputs)
+    outputs = tuple(facts[name] for name in node.outputs)
+    call = Call(node, values, outputs, facts.opsets.get(node.domain, 1))
+    entry = FORMULAS.get((node.domain, node.op_type))
+    try:
+        if entry is None:
+            return _boundary(call, facts.bodies.get((index, "")))
+        if entry.kind == "control":
+            bodies = {
+                name: total(costs(facts.bodies[index, name]))
+                for name, _ in ir.subgraphs(node)
+                if (index, name) in facts.bodies
+            }
+            call = Call(node, values, outputs, call.opset, bodies, facts.trips.get(index))
+        return entry.formula(call)
+    except Unknown:
+        return Cost(None, None, None, None, bytes_or_none(call.written))
+
+
+def _boundary(call: Call, body: Facts | None) -> Cost:
+    """The operations of a local function's body, the bytes of its boundary; without a body the former are unknown."""
+    inside = _UNKNOWN if body is None else total(costs(body))
+    read, written = bytes_or_none(call.read), bytes_or_none(call.written)
+    return Cost(inside.macs, inside.arith, inside.transcendentals, read, written)

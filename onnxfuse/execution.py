@@ -1,0 +1,148 @@
+"""What a target executes: nodes grouped into kernels, and the seconds that they take on a device.
+
+A group moves only what crosses its boundary: values made and used inside it are neither written nor read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from onnxfuse import ir
+from onnxfuse.cost import Cost, costs
+from onnxfuse.cost.registry import FREE, bytes_of, bytes_or_none
+from onnxfuse.devices import Device
+from onnxfuse.facts import Facts
+from onnxfuse.facts.value import Value
+from onnxfuse.roofline import seconds, units
+from onnxfuse.targets import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One node as the planner sees it: operator, value names, cost, and how the roofline is to take it."""
+
+    label: str
+    op_type: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    cost: Cost
+    dtype: str
+    matrix: bool
+
+
+def piece(node: ir.Node, facts: Facts, cost: Cost) -> Piece:
+    """A node of a graph as a piece."""
+    dtype, matrix = units(node, facts)
+    label = node.name or f"{node.op_type}({node.outputs[0] if node.outputs else ''})"
+    return Piece(label, node.op_type, node.inputs, node.outputs, cost, dtype, matrix)
+
+
+def value_bytes(value: Value) -> int | None:
+    """Bytes of a value, None where unknown or symbolic."""
+    size = bytes_or_none(lambda: bytes_of(value))
+    return size if isinstance(size, int) else None
+
+
+Bytes = Callable[[str], int | None]
+
+
+def merged(pieces: Sequence[Piece], nbytes: Bytes, kept: Collection[str] = ()) -> Cost:
+    """The cost of nodes executed as one kernel: their operations, and the bytes over their boundary.
+
+    nbytes gives a value's size. A value made inside is not read again; it is written only if it is in `kept`, because
+    somebody outside needs it. An outer value that several of the nodes read counts once. Unknown stays unknown.
+    """
+    total = FREE
+    made = {name for p in pieces for name in p.outputs if name}
+    seen: set[str] = set()
+    saved_read: int | None = 0
+    saved_written: int | None = 0
+    last = set(pieces[-1].outputs)
+    for piece in pieces:
+        total = total + piece.cost
+        for name in set(piece.inputs):
+            if name and (name in made or name in seen):
+                saved_read = _add(saved_read, nbytes(name))
+            seen.add(name)
+        for name in piece.outputs:
+            if name and name not in last and name not in kept:
+                saved_written = _add(saved_written, nbytes(name))
+    read = _less(total.bytes_read, saved_read)
+    written = _less(total.bytes_written, saved_written)
+    return Cost(total.macs, total.arith, total.transcendentals, read, written)
+
+
+def _add(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else a + b
+
+
+def _less(a: object, b: int | None) -> int | None:
+    return a - b if isinstance(a, int) and b is not None else None
+
+
+def kernels(pieces: Sequence[Piece], target: Target, inner: Collection[str]) -> list[list[Piece]]:
+    """The pieces, in execution order, grouped as the target's runtime executes them.
+
+    inner: names of values with exactly one use that nobody outside can see; only over such may the runtime fuse.
+    """
+    groups: list[list[Piece]] = []
+    ends: dict[str, list[Piece]] = {}
+    for piece in pieces:
+        group = next((ends[n] for n in piece.inputs if n in ends and _joins(ends[n], piece, target)), None)
+        if group is None:
+            group = []
+            groups.append(group)
+        group.append(piece)
+        for name in piece.outputs:
+            if name in inner:
+                ends[name] = group
+    return groups
+
+
+def _joins(group: list[Piece], piece: Piece, target: Target) -> bool:
+    chain = (*(p.op_type for p in group), piece.op_type)
+    return chain in target.chains and group[-1].outputs[0] in piece.inputs
+
+
+def piece_seconds(cost: Cost, pieces: Sequence[Piece], device: Device) -> float | None:
+    """Roofline seconds of a cost that stands for these pieces; the first with MACs decides dtype and units."""
+    lead = next((p for p in pieces if p.cost.macs), pieces[0])
+    return seconds(cost, device, dtype=lead.dtype, matrix=lead.matrix)
+
+
+def run_seconds(
+    pieces: Sequence[Piece], target: Target, device: Device, nbytes: Bytes, inner: Collection[str]
+) -> float | None:
+    """Seconds that the target needs for these nodes, one kernel after the other; None if any cost is unknown."""
+    total = 0.0
+    for group in kernels(pieces, target, inner):
+        time = piece_seconds(merged(group, nbytes), group, device)
+        if time is None:
+            return None
+        total += time
+    return total
+
+
+def graph_seconds(
+    facts: Facts, prices: Sequence[Cost], exported: Collection[str], target: Target, device: Device
+) -> float:
+    """Seconds of a whole graph as the target executes it; nodes of unknown cost add nothing.
+
+    exported: names that must exist outside, which the runtime cannot fuse away. A local function runs as its body's nodes,
+    one by one, unless functions are kernels on the target.
+    """
+    reads = Counter(name for node in facts.nodes for name in node.inputs)
+    inner = {name for name, count in reads.items() if count == 1}.difference(exported)
+    total, pieces = 0.0, []
+    for i, (node, cost) in enumerate(zip(facts.nodes, prices, strict=True)):
+        body = facts.bodies.get((i, ""))
+        if body is not None and not target.functions_are_kernels:
+            total += graph_seconds(body, costs(body), {n for b in body.nodes for n in b.outputs}, target, device)
+        else:
+            pieces.append(piece(node, facts, cost))
+    for group in kernels(pieces, target, inner):
+        cost = merged(group, lambda name: value_bytes(facts[name])) if len(group) > 1 else group[0].cost
+        total += piece_seconds(cost, group, device) or 0.0
+    return total

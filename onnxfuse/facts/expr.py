@@ -1,0 +1,437 @@
+"""Exact integer arithmetic over named dimensions: `Dim = int | Expr`.
+
+An `Expr` is a polynomial with integer coefficients over atoms, kept in one canonical form, so that `==` compares forms.
+An atom is a symbol, a floor division that does not come out even, or a minimum or maximum that cannot be decided.
+Ceil division and remainder are written with floor division (⌈a/b⌉ = −⌊−a/b⌋, a mod b = a − b·⌊a/b⌋), which makes
+padding to a multiple and its like cancel by themselves. A result without symbols is a plain int.
+
+Every simplification holds for all integer values of the symbols within their bounds, except that a divisor is taken
+to be non-zero.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
+from math import gcd, lcm
+
+from onnxfuse.errors import UsageError
+from onnxfuse.facts.terms import Atom, Monomial, Terms, divide_monomial, exact_quotient, multiply, order
+
+LARGEST = 2**31 - 1  # no dimension is larger; what exporters write for "to the end" is at least this
+
+_NAME = re.compile(r"[A-Za-z_][\w.]*")
+
+
+class Expr:
+    """A non-constant integer expression. Immutable and hashable; built by `symbol` and by arithmetic.
+
+    It has no `<`: whether one dimension is smaller than another is mostly not known; ask `provably_nonnegative`.
+    """
+
+    __slots__ = ("_hash", "terms")
+
+    terms: tuple[tuple[Monomial, int], ...]
+
+    def __init__(self, terms: tuple[tuple[Monomial, int], ...]) -> None:
+        self.terms = terms
+        self._hash = hash(terms)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, Expr) and self._hash == other._hash and self.terms == other.terms
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __add__(self, other: Dim) -> Dim:
+        if isinstance(other, int):
+            return self if other == 0 else _sum((self.terms, (((), int(other)),)))
+        return _sum((self.terms, other.terms)) if isinstance(other, Expr) else NotImplemented
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Expr:
+        return Expr(tuple((m, -k) for m, k in self.terms))
+
+    def __pos__(self) -> Expr:
+        return self
+
+    def __sub__(self, other: Dim) -> Dim:
+        return self + (-other)
+
+    def __rsub__(self, other: Dim) -> Dim:
+        return -self + other
+
+    def __mul__(self, other: Dim) -> Dim:
+        if isinstance(other, int):
+            if other == 1:
+                return self
+            return Expr(tuple((m, k * other) for m, k in self.terms)) if other else 0
+        if not isinstance(other, Expr):
+            return NotImplemented
+        return _make(multiply(dict(self.terms), dict(other.terms)))
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Dim) -> Dim:
+        return floor_div(self, other) if isinstance(other, (int, Expr)) else NotImplemented
+
+    def __rfloordiv__(self, other: Dim) -> Dim:
+        return floor_div(other, self) if isinstance(other, int) else NotImplemented
+
+    def __mod__(self, other: Dim) -> Dim:
+        return self - other * floor_div(self, other) if isinstance(other, (int, Expr)) else NotImplemented
+
+    def __rmod__(self, other: Dim) -> Dim:
+        return other - self * floor_div(other, self) if isinstance(other, int) else NotImplemented
+
+    def __str__(self) -> str:
+        parts: list[str] = []
+        for monomial, k in self.terms:
+            factors = [a.text for a in monomial]
+            if abs(k) != 1 or not factors:
+                factors.insert(0, str(abs(k)))
+            sign = (" - " if k < 0 else " + ") if parts else ("-" if k < 0 else "")
+            parts.append(sign + "·".join(factors))
+        text = "".join(parts)
+        alone = len(self.terms) == 1 and self.terms[0][1] == 1 and [a.kind for a in self.terms[0][0]] == ["//"]
+        return text[1:-1] if alone else text
+
+    __repr__ = __str__
+
+
+Dim = int | Expr
+
+
+def symbol(name: str, low: int | None = 1) -> Expr:
+    """The symbol of that name; it stands for an integer ≥ `low` (None: any integer)."""
+    text = name if _NAME.fullmatch(name) else repr(name)
+    return _of(Atom("symbol", (), low, None if low is None else LARGEST, text, name))
+
+
+def _of(atom: Atom) -> Expr:
+    return Expr((((atom,), 1),))
+
+
+def _make(terms: Terms) -> Dim:
+    kept = [(m, k) for m, k in terms.items() if k]
+    if not kept:
+        return 0
+    if len(kept) == 1:
+        return kept[0][1] if not kept[0][0] else Expr((kept[0],))
+    kept.sort(key=lambda t: order(t[0]))
+    return Expr(tuple(kept))
+
+
+def _sum(parts: Iterable[Iterable[tuple[Monomial, int]]]) -> Dim:
+    total: Terms = {}
+    for part in parts:
+        for m, k in part:
+            total[m] = total.get(m, 0) + k
+    return _make(total)
+
+
+def _terms(dim: Dim) -> Terms:
+    return dict(dim.terms) if isinstance(dim, Expr) else {(): int(dim)} if dim else {}
+
+
+# Bounds --------------------------------------------------------------------------------------------------------------
+
+
+def bounds(dim: Dim) -> tuple[int | None, int | None]:
+    """Interval that surely holds the value: (low, high), None where no bound is known."""
+    if isinstance(dim, int):
+        return dim, dim
+    low: int | None = 0
+    high: int | None = 0
+    for monomial, k in dim.terms:
+        lo: int | None = 1
+        hi: int | None = 1
+        for a in monomial:
+            if lo is None or a.low is None or lo < 0 or a.low < 0:
+                lo = hi = None
+                break
+            lo, hi = lo * a.low, None if hi is None or a.high is None else hi * a.high
+        if len(monomial) == 1:
+            lo, hi = monomial[0].low, monomial[0].high
+        if k < 0:
+            lo, hi = hi, lo
+        low = None if low is None or lo is None else low + k * lo
+        high = None if high is None or hi is None else high + k * hi
+    return low, high
+
+
+def provably_nonnegative(dim: Dim) -> bool:
+    """True when `dim` ≥ 0 for all values of its symbols; False means "not proved"."""
+    return dim >= 0 if isinstance(dim, int) else _nonnegative(dim, 4)
+
+
+def _nonnegative(dim: Dim, depth: int) -> bool:
+    if isinstance(dim, int):
+        return dim >= 0
+    low = bounds(dim)[0]
+    if (low is not None and low >= 0) or _shifted_nonnegative(dim):
+        return True
+    return depth > 0 and any(_nonnegative(e, depth - 1) for e in _relaxed(dim))
+
+
+def _shifted_nonnegative(dim: Expr) -> bool:
+    """With every atom written as its lower bound plus something ≥ 0, are all coefficients ≥ 0?"""
+    out: Terms = {}
+    for monomial, k in dim.terms:
+        part: Terms = {(): k}
+        for a in monomial:
+            if a.low is None or len(part) > 64:
+                return False
+            part = multiply(part, {(a,): 1, (): a.low} if a.low else {(a,): 1})
+        for m, c in part.items():
+            out[m] = out.get(m, 0) + c
+    return all(k >= 0 for k in out.values())
+
+
+def _relaxed(dim: Expr) -> Iterator[Dim]:
+    """Expressions that are ≤ a positive multiple of `dim`, each with one composite atom replaced by a bound of it."""
+    atoms = sorted({a for m, _ in dim.terms for a in m if a.kind != "symbol"}, key=lambda a: (-len(a.text), a.text))
+    for atom in atoms:
+        inner = [(m, k) for m, k in dim.terms if atom in m]
+        if any(m.count(atom) > 1 or any(a.low is None or a.low < 0 for a in m if a != atom) for m, _ in inner):
+            continue
+        others = _make({m: k for m, k in dim.terms if atom not in m})
+        rests = [(_make({tuple(a for a in m if a != atom): 1}), k) for m, k in inner]
+        if atom.kind == "//":
+            a, c = atom.args
+            if isinstance(c, int):  # (a − c + 1)/c ≤ a//c ≤ a/c
+                yield sum((rest * k * (a if k < 0 else a - c + 1) for rest, k in rests), c * others)
+        elif all((k < 0) == (atom.kind == "min") for _, k in inner):  # min ≤ each argument ≤ max
+            for a in atom.args:
+                yield sum((rest * k * a for rest, k in rests), others)
+
+
+def provably_equal(a: Dim, b: Dim) -> bool:
+    """True when both have the same value for all values of their symbols; False means "not proved".
+
+    Beyond the canonical form, floor divisions by constants are decided by writing each symbol as period·m + residue.
+    """
+    difference = a - b
+    if isinstance(difference, int):
+        return difference == 0
+    periods: dict[str, int] = {}
+    for atom in _walk(difference):
+        if atom.kind == "//" and isinstance(atom.args[1], int):
+            for name in symbols(atom.args[0]):
+                periods[name] = lcm(periods.get(name, 1), atom.args[1])
+    cases = 1
+    for period in periods.values():
+        cases *= period
+    if not periods or cases > 64:
+        return False
+    parts = {name: symbol(name, low=None) for name in periods}
+    return all(
+        substitute(difference, {n: p * parts[n] + r for (n, p), r in zip(periods.items(), residues, strict=True)}) == 0
+        for residues in product(*(range(p) for p in periods.values()))
+    )
+
+
+# Division, minimum, maximum ------------------------------------------------------------------------------------------
+
+
+def floor_div(a: Dim, b: Dim) -> Dim:
+    """⌊a/b⌋. Raises ZeroDivisionError for a constant 0 divisor."""
+    if isinstance(b, int):
+        if isinstance(a, int):
+            return a // b
+        if b == 0:
+            raise ZeroDivisionError(f"{a} // 0")
+        return _floor_by_int(a, b) if b > 0 else _floor_by_int(-a, -b)
+    if b.terms[0][1] < 0:
+        return floor_div(-a, -b)
+    quotient = exact_quotient(_terms(a), _terms(b))
+    if quotient is not None:
+        return _make(quotient)
+    a, b = _cancel(a, b)
+    if isinstance(b, int):
+        return floor_div(a, b)
+    whole, rest = _split_by_monomial(a, b)
+    if isinstance(whole, Expr) or whole != 0:
+        return whole + floor_div(rest, b)
+    if provably_nonnegative(a) and provably_nonnegative(b - a - 1):
+        return 0
+    (alow, ahigh), (blow, _) = bounds(a), bounds(b)
+    low = high = None
+    if alow is not None and alow >= 0 and blow is not None and blow >= 0:
+        low, high = 0, None if ahigh is None else ahigh // max(blow, 1)
+    return _of(Atom("//", (a, b), low, high, f"({_factor(a)}//{_factor(b)})"))
+
+
+def _floor_by_int(a: Expr, c: int) -> Dim:
+    if c == 1:
+        return a
+    common = c
+    for m, k in a.terms:
+        if m:
+            common = gcd(common, k)
+    if common > 1:  # ⌊(g·p + k)/c⌋ = ⌊(p + ⌊k/g⌋)/(c/g)⌋
+        return floor_div(_make({m: k // common for m, k in a.terms}), c // common)
+    whole: Terms = {}
+    rest: Terms = {}
+    for m, k in a.terms:
+        q = k // c if k > 0 or not m else -(-k // c)
+        whole[m], rest[m] = q, k - c * q
+    out, r = _make(whole), _make(rest)
+    if isinstance(r, int):
+        return out  # 0 ≤ r < c
+    if r.terms[0][1] < 0:  # ⌊−x/c⌋ = −⌊(x + c − 1)/c⌋
+        return out - floor_div(-r + (c - 1), c)
+    nested = [m[0] for m, k in r.terms if k == 1 and len(m) == 1 and m[0].kind == "//"]
+    composite = [a for m, _ in r.terms for a in m if a.kind != "symbol"]
+    if len(nested) == len(composite) == 1 and isinstance(nested[0].args[1], int):  # ⌊(⌊x/d⌋ + p)/c⌋ = ⌊(x + d·p)/(c·d)⌋
+        x, d = nested[0].args
+        assert isinstance(d, int)
+        return out + floor_div(x + d * (r - _of(nested[0])), c * d)
+    if composite and provably_nonnegative(r) and provably_nonnegative(c - 1 - r):
+        return out
+    low, high = bounds(r)
+    if low is None and provably_nonnegative(r):
+        low = 0
+    atom = Atom(
+        "//", (r, c), None if low is None else low // c, None if high is None else high // c, f"({_factor(r)}//{c})"
+    )
+    return out + _of(atom)
+
+
+def _factor(dim: Dim) -> str:
+    text = str(dim)
+    return text if isinstance(dim, int) or _single(dim) else f"({text})"
+
+
+def _single(dim: Expr) -> bool:
+    """Is it one symbol, minimum or maximum, which needs no parentheses as a factor?"""
+    monomial, k = dim.terms[0]
+    return len(dim.terms) == len(monomial) == k == 1 and monomial[0].kind != "//"
+
+
+def _cancel(a: Dim, b: Expr) -> tuple[Dim, Dim]:
+    """Numerator and divisor without the integer and the atoms that are a factor of every term of both."""
+    terms = [*_terms(a).items(), *b.terms]
+    common = 0
+    for _, k in terms:
+        common = gcd(common, k)
+    shared = list(b.terms[0][0])
+    for m, _ in terms:
+        left, kept = list(m), []
+        for atom in shared:
+            if atom in left:
+                left.remove(atom)
+                kept.append(atom)
+        shared = kept
+    if common == 1 and not shared:
+        return a, b
+    by = tuple(shared)
+
+    def shrink(part: Terms) -> Dim:
+        return _make({divide_monomial(m, by) or (): k // common for m, k in part.items()})
+
+    return shrink(_terms(a)), shrink(_terms(b))
+
+
+def _split_by_monomial(a: Dim, b: Expr) -> tuple[Dim, Dim]:
+    """(q, r) with a = q·b + r, where `b` is one term; (0, a) where it is not."""
+    if len(b.terms) > 1:
+        return 0, a
+    by, c = b.terms[0]
+    whole: Terms = {}
+    rest: Terms = {}
+    for m, k in _terms(a).items():
+        left = divide_monomial(m, by)
+        q = k // c if left is not None else 0
+        if left is not None and q:
+            whole[left] = q
+        rest[m] = k - c * q
+    return _make(whole), _make(rest)
+
+
+def ceil_div(a: Dim, b: Dim) -> Dim:
+    """⌈a/b⌉."""
+    return -floor_div(-a, b)
+
+
+def dmin(*dims: Dim) -> Dim:
+    """The smallest of the dims."""
+    return _extreme("min", dims)
+
+
+def dmax(*dims: Dim) -> Dim:
+    """The largest of the dims."""
+    return _extreme("max", dims)
+
+
+def _extreme(kind: str, dims: Iterable[Dim]) -> Dim:
+    flat: list[Dim] = []
+    for d in dims:
+        atom = d.terms[0][0][0] if isinstance(d, Expr) and _single(d) else None
+        flat += atom.args if atom is not None and atom.kind == kind else (d,)
+    kept: list[Dim] = []
+    for d in flat:
+        sign = 1 if kind == "min" else -1
+        if any(provably_nonnegative(sign * (d - k)) for k in kept):
+            continue
+        kept = [k for k in kept if not provably_nonnegative(sign * (k - d))]
+        kept.append(d)
+    if len(kept) == 1:
+        return kept[0]
+    kept.sort(key=str)
+    ranges = [bounds(d) for d in kept]
+    lows, highs = [lo for lo, _ in ranges if lo is not None], [hi for _, hi in ranges if hi is not None]
+    every_low, every_high = len(lows) == len(kept), len(highs) == len(kept)
+    if kind == "min":
+        low, high = min(lows) if every_low else None, min(highs, default=None)
+    else:
+        low, high = max(lows, default=None), max(highs) if every_high else None
+    return _of(Atom(kind, tuple(kept), low, high, f"{kind}({', '.join(map(str, kept))})"))
+
+
+# Use -----------------------------------------------------------------------------------------------------------------
+
+
+def _walk(dim: Dim) -> Iterator[Atom]:
+    stack = [dim]
+    while stack:
+        d = stack.pop()
+        if isinstance(d, Expr):
+            for monomial, _ in d.terms:
+                for a in monomial:
+                    yield a
+                    stack += a.args
+
+
+def symbols(dim: Dim) -> frozenset[str]:
+    """Names of the symbols in it."""
+    return frozenset(a.name for a in _walk(dim) if a.kind == "symbol")
+
+
+def substitute(dim: Dim, values: Mapping[str, Dim]) -> Dim:
+    """The expression with symbols replaced; symbols that `values` does not name stay."""
+    if isinstance(dim, int):
+        return dim
+    total: Dim = 0
+    for monomial, k in dim.terms:
+        term: Dim = k
+        for a in monomial:
+            if a.kind == "symbol":
+                term = term * values.get(a.name, _of(a))
+                continue
+            args = [substitute(x, values) for x in a.args]
+            term = term * (floor_div(args[0], args[1]) if a.kind == "//" else _extreme(a.kind, args))
+        total = total + term
+    return total
+
+
+def evaluate(dim: Dim, values: Mapping[str, int]) -> int:
+    """The number that `dim` is for these symbol values. Raises UsageError when a symbol has none."""
+    out = substitute(dim, values)
+    if isinstance(out, Expr):
+        raise UsageError(f"no value for dimension '{min(symbols(out))}' in {dim}; give one with --dim NAME=VALUE")
+    return out

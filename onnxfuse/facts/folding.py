@@ -1,0 +1,205 @@
+"""The elements of small tensors, as exporters compute shapes with them; element-wise ones are in `elementwise`."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from onnx import TensorProto as T
+from onnx import helper
+
+from onnxfuse.facts.call import Call, Unclear, array, fold, normal_axis, numbers, prod
+from onnxfuse.facts.expr import Expr, dmax, dmin, symbol
+from onnxfuse.facts.movement import cut, slice_bounds, slices
+
+
+@fold("Shape")
+def _shape_elements(c: Call) -> np.ndarray:
+    return array(cut(c))
+
+
+@fold("Size")
+def _size_elements(c: Call) -> np.ndarray:
+    return array([prod(c.shape(0))], ())
+
+
+@fold("Reshape Flatten Squeeze Unsqueeze")
+def _same_elements(c: Call) -> np.ndarray:
+    return c.data()  # the engine gives it the output's shape
+
+
+@fold("Transpose")
+def _transpose_elements(c: Call) -> np.ndarray:
+    return np.transpose(c.data(), c.attr_ints("perm"))
+
+
+@fold("Concat")
+def _concat_elements(c: Call) -> np.ndarray:
+    parts = []
+    for i, v in enumerate(c.inputs):
+        part = v.data
+        if part is None:  # an unknown element among known ones is a symbol of its own
+            if v.dtype not in (T.INT64, T.INT32) or v.shape is None or len(v.shape) != 1:
+                raise Unclear
+            (n,) = v.shape
+            if not isinstance(n, int) or n > 16:
+                raise Unclear
+            name = c.node.inputs[i]
+            part = array([symbol(c.name_dim(f"{name}[{k}]"), low=None) for k in range(n)])
+        parts.append(part)
+    return np.concatenate(parts, c.axis(parts[0].ndim, 1))
+
+
+@fold("Slice")
+def _slice_elements(c: Call) -> np.ndarray:
+    data = c.data()
+    axes, starts, ends, steps = slices(c)
+    if axes is None or starts is None or ends is None or steps is None:
+        raise Unclear
+    for a, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        axis = normal_axis(a, data.ndim)
+        first, last = slice_bounds(start, end, step, data.shape[axis]) or (None, None)
+        if not isinstance(first, int) or not isinstance(last, int):
+            raise Unclear
+        data = data.take(range(first, last, step), axis)
+    return data
+
+
+@fold("Expand")
+def _expand_elements(c: Call) -> np.ndarray:
+    data, target = c.data(), c.ints(1)
+    return np.broadcast_to(data, np.broadcast_shapes(data.shape, tuple(target)))
+
+
+@fold("Tile")
+def _tile_elements(c: Call) -> np.ndarray:
+    return np.tile(c.data(), c.ints(1))
+
+
+@fold("Dropout")
+def _dropout_elements(c: Call) -> np.ndarray:
+    if c.has(2) or not c.attr("is_test", 1):  # perhaps in training mode
+        raise Unclear
+    return c.data()
+
+
+@fold("ReduceProd")
+def _product_elements(c: Call) -> np.ndarray:
+    return _reduce(c, np.multiply)
+
+
+@fold("ReduceSum")
+def _sum_elements(c: Call) -> np.ndarray:
+    return _reduce(c, np.add)
+
+
+@fold("ReduceMax")
+def _max_elements(c: Call) -> np.ndarray:
+    return _reduce(c, np.frompyfunc(dmax, 2, 1))
+
+
+@fold("ReduceMin")
+def _min_elements(c: Call) -> np.ndarray:
+    return _reduce(c, np.frompyfunc(dmin, 2, 1))
+
+
+def _reduce(c: Call, function: np.ufunc) -> np.ndarray:
+    data = c.data()
+    if data.dtype != object or not data.size:
+        raise Unclear
+    axes = c.ints_of("axes", 1)
+    if not axes:
+        if c.attr("noop_with_empty_axes", 0):
+            return data
+        axes = list(range(data.ndim))
+    out = data
+    for axis in sorted({normal_axis(a, data.ndim) for a in axes}, reverse=True):
+        out = np.asarray(function.reduce(out, axis=axis), dtype=object)
+    return out
+
+
+def _indices(c: Call, i: int = 1) -> np.ndarray:
+    return numbers(c.data(i)).astype(np.int64)
+
+
+@fold("NonZero")
+def _non_zero_indices(c: Call) -> np.ndarray:
+    return np.array(np.nonzero(np.atleast_1d(numbers(c.data(0)))))
+
+
+@fold("Gather")
+def _gather_values(c: Call) -> np.ndarray:
+    data = c.data(0)
+    index = _indices(c)
+    return np.asarray(np.take(data, index, axis=c.axis(data.ndim, 0)), dtype=data.dtype)
+
+
+@fold("GatherElements")
+def _gather_element_values(c: Call) -> np.ndarray:
+    data = c.data(0)
+    return np.take_along_axis(data, _indices(c), c.axis(data.ndim, 0))
+
+
+@fold("GatherND")
+def _gather_nd_values(c: Call) -> np.ndarray:
+    data, index = c.data(0), _indices(c)
+    if c.attr("batch_dims", 0):
+        raise Unclear
+    return np.asarray(data[tuple(np.moveaxis(index, -1, 0))], dtype=data.dtype)
+
+
+@fold("ScatterND")
+def _scatter_nd_values(c: Call) -> np.ndarray:
+    if c.text("reduction", "none") != "none":
+        raise Unclear
+    out = c.data(0).copy()
+    out[tuple(np.moveaxis(_indices(c), -1, 0))] = c.data(2)
+    return out
+
+
+@fold("ScatterElements")
+def _scatter_element_values(c: Call) -> np.ndarray:
+    if c.text("reduction", "none") != "none":
+        raise Unclear
+    out = c.data(0).copy()
+    np.put_along_axis(out, _indices(c), c.data(2), c.axis(out.ndim, 0))
+    return out
+
+
+@fold("ConstantOfShape")
+def _filled_values(c: Call) -> np.ndarray:
+    value = c.node.attrs.get("value")
+    if value is not None and not isinstance(value, onnx.TensorProto):
+        raise Unclear
+    fill = np.zeros(1, np.float32) if value is None else c.read(value)
+    if fill is None or fill.size != 1:
+        raise Unclear
+    return np.full(c.ints(0), fill.reshape(-1)[0], dtype=fill.dtype)
+
+
+@fold("Constant")
+def _constant_values(c: Call) -> np.ndarray:
+    for name, value in c.node.attrs.items():
+        if isinstance(value, onnx.TensorProto):
+            out = c.read(value)
+            if out is None:
+                raise Unclear
+            return out
+        if name == "value_int":
+            return array([c.attr(name, 0)], ())
+        if name == "value_ints":
+            return array(c.attr_ints(name) or ())
+        if name in ("value_float", "value_floats"):
+            return np.asarray(value, dtype=np.float32)
+    raise Unclear
+
+
+@fold("Range")
+def _range_values(c: Call) -> np.ndarray:
+    arrays = [c.data(i) for i in range(3)]
+    start, limit, delta = (a.reshape(-1)[0] for a in arrays)
+    if any(isinstance(d, Expr) for d in (limit - start, delta)):
+        raise Unclear
+    if all(a.dtype == object for a in arrays):
+        return array([start + i for i in range(0, limit - start, delta)])
+    count = max(int(np.ceil((float(limit) - float(start)) / float(delta))), 0)
+    return np.asarray(start + delta * np.arange(count), helper.tensor_dtype_to_np_dtype(c.value(0).dtype))

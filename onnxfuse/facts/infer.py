@@ -1,0 +1,127 @@
+"""Facts of every value of a model: dtype, shape and small contents, in one forward pass.
+
+What the model declares about computed values is not believed: declared shapes of real models are wrong now and then.
+A node that is malformed or contradicts itself leaves its outputs unknown; it never stops the pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from onnxfuse.errors import ModelError, UsageError
+from onnxfuse.facts import (  # noqa: F401  # they register their functions
+    control,
+    elementwise,
+    folding,
+    indexing,
+    linear,
+    movement,
+    reduction,
+    resample,
+    window,
+)
+from onnxfuse.facts.expr import symbol
+from onnxfuse.facts.scope import Engine, Facts
+from onnxfuse.facts.value import Value
+from onnxfuse.ir import Program
+
+# Little-endian forms of the common types: many times faster than the general reader.
+_PLAIN: dict[int, str] = {onnx.TensorProto.FLOAT: "<f4", onnx.TensorProto.INT64: "<i8", onnx.TensorProto.INT32: "<i4"}
+_CONTENT = ("int64_data", "int32_data", "uint64_data", "float_data", "double_data")
+
+
+def _axes(program: Program) -> dict[tuple[str, int], str]:
+    """The symbol at every free axis of the model's inputs."""
+    graph = program.graph
+    inputs = {name: t.dims or () for name, t in graph.inputs.items() if name not in graph.initializers}
+    named = {d for dims in inputs.values() for d in dims if isinstance(d, str)}
+    out = {}
+    for name, dims in inputs.items():
+        for axis, d in enumerate(dims):
+            if isinstance(d, str):
+                out[name, axis] = d
+            elif d is None:
+                text = f"{name}.{axis}"
+                while text in named:  # a declared symbol that only looks like this one
+                    text += "#"
+                out[name, axis] = text
+    return out
+
+
+def free_dims(program: Program) -> dict[str, list[tuple[str, int]]]:
+    """The model's symbols and where they stand: (input, axis). An unnamed axis is the symbol "<input>.<axis>"."""
+    out: dict[str, list[tuple[str, int]]] = {}
+    for place, name in _axes(program).items():
+        out.setdefault(name, []).append(place)
+    return out
+
+
+def _bound(axes: Mapping[tuple[str, int], str], dims: Mapping[str, int]) -> dict[str, int]:
+    """Symbol values from what the user says: by symbol or by "<input>.<axis>". Raises UsageError."""
+    places = {f"{name}.{axis}": text for (name, axis), text in axes.items()}
+    out: dict[str, int] = {}
+    for key, value in dims.items():
+        text = key if key in axes.values() else places.get(key)
+        if text is None:
+            known = ", ".join(dict.fromkeys(axes.values())) or "none, all input shapes are fixed"
+            raise UsageError(f"unknown dimension '{key}'; the model's are: {known}")
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise UsageError(f"dimension '{key}' is {value!r}; give a whole number of 1 or more")
+        if out.setdefault(text, value) != value:
+            raise UsageError(f"dimension '{text}' is given twice, as {out[text]} and as {value}")
+    return out
+
+
+def _reader(base_dir: Path | None) -> Callable[[onnx.TensorProto], np.ndarray | None]:
+    def read(tensor: onnx.TensorProto) -> np.ndarray | None:
+        external = tensor.data_location == onnx.TensorProto.EXTERNAL
+        if external and base_dir is None:
+            return None
+        if not external and not tensor.HasField("raw_data") and not any(len(getattr(tensor, f)) for f in _CONTENT):
+            return None  # a skeleton without weights
+        try:
+            if not external and tensor.data_type in _PLAIN and tensor.HasField("raw_data"):
+                return np.frombuffer(tensor.raw_data, _PLAIN[tensor.data_type])
+            return numpy_helper.to_array(tensor, str(base_dir or ""))
+        except (OSError, ValueError, onnx.checker.ValidationError) as error:
+            reason = " ".join(str(error).split())
+            raise ModelError(f"initializer '{tensor.name}' cannot be read: {reason}") from error
+
+    return read
+
+
+def infer(
+    program: Program,
+    dims: Mapping[str, int] | None = None,
+    read: Callable[[onnx.TensorProto], np.ndarray] | None = None,
+) -> Facts:
+    """Facts of the main graph and, nested in it, of all bodies.
+
+    dims: sizes of free dimensions, by symbol name or as "<input>.<axis>"; the others stay symbols, integers ≥ 1.
+    read: decodes a tensor's elements; asked only for small ones (at most 1,024). Default: from the tensor itself, or
+        from its file in the program's folder.
+
+    A dimension that depends on data is a symbol ≥ 0 of its own, "<value>.<axis>". The contents of an overridable
+    initializer are taken to be its default.
+    Raises UsageError for a dimension that the model does not have or a size below 1, ModelError for a small tensor
+    whose contents are damaged or missing.
+    """
+    axes = _axes(program)
+    sizes = _bound(axes, dims or {})
+    inputs = {}
+    for name, declared in program.graph.inputs.items():
+        shape = None
+        if declared.dims is not None:
+            places = [axes.get((name, axis)) for axis in range(len(declared.dims))]
+            shape = tuple(
+                d if isinstance(d, int) else sizes.get(s or "") or symbol(s or "")
+                for d, s in zip(declared.dims, places, strict=True)
+            )
+        inputs[name] = Value(declared.dtype, shape)
+    engine = Engine(program, read or _reader(program.base_dir), set(axes.values()))
+    return engine.graph(program.graph, inputs, program.opsets, None)

@@ -1,0 +1,250 @@
+"""Inputs to run a model with: sizes for its free dimensions, seeded data.
+
+A free dimension has a key: its `dim_param`, or "<input>.<axis>" where no usable name is given. One key gets one number
+on all inputs. Which numbers a model accepts is not written in the file: small sensible ones are tried, in fixed order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations, product
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from onnxfuse.errors import UsageError
+from onnxfuse.interface import Interface, Port
+
+Feeds = dict[str, Any]  # input name → ndarray (bytes and strings as object arrays), or a list of them for a sequence
+Binding = Mapping[str, int]  # key of a free dimension → size; "<input>=" → value of an integer scalar
+
+# Sizes to try, most common first, by what the dimension seems to be. They are small because verification needs many
+# values, not large ones; 224, 299, 640 … are what networks with fixed position tables were exported for.
+_SIZES: Mapping[str, tuple[int, ...]] = {
+    "batch": (1, 2, 3, 4, 8, 16),
+    "channel": (3, 1, 4, 2, 16, 64),
+    "spatial": (64, 224, 96, 32, 128, 256, 48, 299, 320, 512, 640, 416, 800, 28, 16, 8),
+    "volume": (16, 32, 8, 64, 4),
+    "sequence": (16, 128, 1, 64, 512, 32, 8, 4, 3, 2, 80, 256, 768, 1024, 16000),
+    "past": (0, 16, 1, 128),  # keys already in a cache
+    "rate": (16000, 8000, 22050, 44100, 1),  # samples per second
+    "scalar": (1, 0, 2, 16000, 16, 64),
+}
+_TYPICAL: Mapping[str, tuple[int, ...]] = {"spatial": (224, 640), "sequence": (128,)}  # tried first to measure time
+_NAMES = (
+    ("past", r"past"),
+    ("batch", r"batch|^(b|bs)$"),
+    ("spatial", r"height|width|^(h|w)$"),
+    ("channel", r"channel|^c$"),
+    ("sequence", r"seq|len|time|frame|token|^(t|s|l)$"),
+)
+_ORDER = ("batch", "channel", "past", "spatial", "volume", "sequence", "rate", "scalar")
+_TRIALS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How data is drawn: floats normal × scale or uniform in [0, 1), integers in [low, high), masks full or random."""
+
+    name: str
+    scale: float
+    uniform: bool
+    low: int
+    high: int
+    full_masks: bool
+
+
+NORMAL = Kind("normal", 1.0, False, 0, 2, True)
+WIDE = Kind("wide", 8.0, False, 0, 32, False)
+SCALED = Kind("scaled", 8.0, False, 0, 2, False)  # where ids up to 31 are too many
+UNIT = Kind("unit", 1.0, True, 1, 3, False)  # positive data, as for images, roots and logarithms
+
+
+def candidates(interface: Interface, dims: Mapping[str, int], *, typical: bool = False) -> Iterator[Binding]:
+    """Bindings to try, likely ones first, at most 200; those of `dims` are kept. Raises UsageError for an unknown key.
+
+    First every kind of dimension at its first choice, then one kind at another, then two; last all at one size.
+    """
+    fixed = resolve(interface, dims)
+    open_keys = {k: role for k, role in _roles(interface).items() if k not in fixed}
+    sizes = {role: _choices(role, typical) for role in sorted(set(open_keys.values()), key=_ORDER.index)}
+    for chosen in _trials(sizes):
+        yield {k: chosen[role] for k, role in open_keys.items()} | fixed
+
+
+def resolve(interface: Interface, dims: Mapping[str, int]) -> dict[str, int]:
+    """`dims` by key; "<input>.<axis>" may also name a dimension with a symbol. Raises UsageError for an unknown one."""
+    keys = {key: key for key in free_dims(interface)}
+    for port in interface.required:
+        for axis, dim in enumerate(port.shape):
+            if dim in keys:
+                keys[f"{port.name}.{axis}"] = str(dim)
+    if unknown := sorted(set(dims) - set(keys)):
+        free = ", ".join(free_dims(interface)) or "none"
+        raise UsageError(f"no input has a free dimension '{unknown[0]}'; free dimensions: {free}")
+    return {keys[name]: size for name, size in dims.items()}
+
+
+def variants(interface: Interface, dims: Mapping[str, int], base: Binding) -> Iterator[Binding]:
+    """Other bindings near one that runs: the next batch size, all sizes larger, sizes that differ from each other."""
+    fixed = resolve(interface, dims)
+    keys = {k: role for k, role in _roles(interface).items() if k not in fixed}
+    grow = {"batch": 1, "spatial": 32, "volume": 8, "sequence": 5, "past": 3}
+    batch = {k: base[k] + 1 for k, role in keys.items() if role == "batch"}
+    larger = {k: base[k] + grow[role] for k, role in keys.items() if role in grow and role != "batch"}
+    uneven = {k: base[k] + grow[keys[k]] * (i + 1) for i, k in enumerate(larger)}
+    if batch:
+        yield {**base, **batch}
+    if larger:
+        yield {**base, **{k: v + 1 for k, v in batch.items()}, **larger}
+        if len(larger) > 1:
+            yield {**base, **uneven}
+
+
+def free_dims(interface: Interface) -> list[str]:
+    """The keys of the free dimensions, in the order of the inputs."""
+    return [key for key in _roles(interface) if not key.endswith("=")]
+
+
+def make(
+    interface: Interface, binding: Binding, kind: Kind, seed: int = 0, *, draw: int = 0, override: bool = False
+) -> Feeds:
+    """Data for every required input; with `override` for the float overridable initializers too, positive ones.
+
+    The numbers depend on the arguments and the input's position alone, not on the machine. Raises UsageError for an
+    input that cannot be fed (a map, a sub-byte tensor).
+    """
+    feeds: Feeds = {}
+    for i, port in enumerate(interface.inputs):
+        rng = np.random.Generator(np.random.PCG64([seed, draw, i]))
+        if port in interface.required:
+            feeds[port.name] = _draw(port, binding, kind, rng)
+        elif override and port.name in interface.overridable and _is_float(port.dtype):
+            shape = tuple(_size(d, binding) for d in port.shape)
+            feeds[port.name] = rng.uniform(0.5, 1.5, shape).astype(_numpy(port.dtype))
+    return feeds
+
+
+def nudge(feeds: Feeds, seed: int = 0) -> Feeds:
+    """The same feeds with every float moved by at most one unit in its last place, up or down at random."""
+    rng = np.random.Generator(np.random.PCG64(seed))
+
+    def moved(value: object) -> object:
+        if isinstance(value, list):
+            return [moved(v) for v in value]
+        if not isinstance(value, np.ndarray) or value.dtype.kind not in "fc":
+            return value
+        eps = np.finfo(value.dtype).eps
+        return (value * (1 + eps * rng.choice([-1, 1], value.shape))).astype(value.dtype)
+
+    return {name: moved(value) for name, value in feeds.items()}
+
+
+def _terms(dim: str) -> list[str]:
+    """The symbols and numbers of a sum such as "past_sequence_length + 1"; any other text is one symbol."""
+    parts = [p.strip() for p in dim.split("+")]
+    return parts if all(re.fullmatch(r"\w+", p) for p in parts) else [dim]
+
+
+def _size(dim: int | str, binding: Binding) -> int:
+    if isinstance(dim, int):
+        return dim
+    return sum(int(t) if t.isdecimal() else binding[t] for t in _terms(dim))
+
+
+def _roles(interface: Interface) -> dict[str, str]:
+    """What each key seems to be, by its name, else by its place; of several places the first in `_ORDER` counts."""
+    found: dict[str, str] = {}
+    for port in interface.required:
+        if _is_scalar(port):
+            found[f"{port.name}="] = "rate" if re.search(r"rate|^sr$|sampl", port.name.lower()) else "scalar"
+        for axis, dim in enumerate(port.shape):
+            for key in _terms(dim) if isinstance(dim, str) else ():
+                if key.isdecimal():
+                    continue
+                named = next((role for role, pattern in _NAMES if re.search(pattern, key.lower())), None)
+                role = named or _place(port, axis)
+                found[key] = min(role, found.get(key, role), key=_ORDER.index)
+    return found
+
+
+def _place(port: Port, axis: int) -> str:
+    rank = len(port.shape)
+    channels_last = rank >= 4 and port.shape[-1] in (1, 3, 4)
+    if axis == 0:
+        alone = rank == 1 and (_is_float(port.dtype) or port.dtype == TensorProto.STRING)
+        return "sequence" if alone else "batch"
+    if rank < 4:
+        return "sequence"
+    if axis == (rank - 1 if channels_last else 1):
+        return "channel"
+    return "spatial" if rank == 4 else "volume"
+
+
+def _choices(role: str, typical: bool) -> tuple[int, ...]:
+    first = _TYPICAL.get(role, ()) if typical else ()
+    return (*first, *(s for s in _SIZES[role] if s not in first))
+
+
+def _trials(sizes: Mapping[str, tuple[int, ...]]) -> Iterator[Mapping[str, int]]:
+    first = {role: choice[0] for role, choice in sizes.items()}
+    trials: list[Mapping[str, int]] = [first]
+    for changed in (1, 2):
+        rows = [
+            (sum(positions), {**first, **{r: sizes[r][p] for r, p in zip(roles, positions, strict=True)}})
+            for roles in combinations(sizes, changed)
+            for positions in product(*(range(1, len(sizes[r])) for r in roles))
+        ]
+        trials += [row for _, row in sorted(rows, key=lambda row: row[0])]
+        if changed == 1 and len(sizes) > 1:
+            trials += [dict.fromkeys(sizes, size) for size in (2, 4, 8, 16, 64)]
+    yield from trials[:_TRIALS]
+
+
+def _is_float(dtype: int) -> bool:
+    return dtype in (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+
+
+def _is_scalar(port: Port) -> bool:
+    return port.dtype in (TensorProto.INT64, TensorProto.INT32) and port.shape in ((), (1,))
+
+
+def _numpy(dtype: int) -> np.dtype:
+    return np.dtype(helper.tensor_dtype_to_np_dtype(dtype))
+
+
+def _draw(port: Port, binding: Binding, kind: Kind, rng: np.random.Generator) -> object:
+    if port.kind == "other" or port.dtype in _SUB_BYTE:
+        raise UsageError(f"input '{port.name}' of type {port.type} cannot be fed")
+    shape = tuple(_size(d, binding) for d in port.shape)
+    if port.kind == "sequence":
+        return [_array(port, shape, binding, kind, rng) for _ in range(2)]
+    return _array(port, shape, binding, kind, rng)
+
+
+_SUB_BYTE = {TensorProto.INT4, TensorProto.UINT4, TensorProto.FLOAT4E2M1, TensorProto.UNDEFINED}
+_WORDS = ("0", "1", "-2", "3.5")  # also where a string is turned into a number
+
+
+def _array(port: Port, shape: tuple[int, ...], binding: Binding, kind: Kind, rng: np.random.Generator) -> np.ndarray:
+    if port.dtype == TensorProto.STRING:
+        return np.array(rng.choice(_WORDS, shape), dtype=object)
+    dtype = _numpy(port.dtype)
+    is_mask = "mask" in port.name.lower() and kind.full_masks
+    if dtype.kind == "b":
+        return np.ones(shape, bool) if is_mask else rng.integers(0, 2, shape).astype(bool)
+    if dtype.kind in "iu":
+        if _is_scalar(port):
+            return np.full(shape, binding[f"{port.name}="], dtype)
+        if "mask" in port.name.lower():
+            return np.ones(shape, dtype) if is_mask else rng.integers(0, 2, shape).astype(dtype)
+        if dtype.itemsize == 1 and len(shape) > 2:  # an image
+            info = np.iinfo(dtype)
+            return rng.integers(info.min, info.max + 1, shape).astype(dtype)
+        return rng.integers(kind.low, kind.high, shape).astype(dtype)
+    draw: Callable[..., np.ndarray] = rng.random if kind.uniform else rng.standard_normal
+    real = np.asarray(draw(shape)) * kind.scale
+    return (real + 1j * np.asarray(draw(shape))).astype(dtype) if dtype.kind == "c" else real.astype(dtype)

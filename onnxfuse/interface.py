@@ -1,0 +1,114 @@
+"""What a caller sees of a model: its inputs and outputs as the file declares them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+from onnx import TensorProto
+
+from onnxfuse import ir, storage
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An input or output: its type as text ("float[N,3]"), and for a tensor its dtype and dims (keys for free ones).
+
+    kind: "tensor", "sequence" or "optional" of tensors, "other" for what cannot be fed.
+    """
+
+    name: str
+    type: str
+    kind: str
+    dtype: int
+    shape: tuple[int | str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """What a caller sees of a model, and the coarsest rounding step inside it.
+
+    inputs: every graph input in order, overridable initializers included; overridable: their names (IR version ≥ 4).
+    required: what must be fed. step: relative spacing of the coarsest number format that values pass through.
+    """
+
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    required: tuple[Port, ...]
+    overridable: frozenset[str]
+    step: float
+
+
+def read(path: Path) -> Interface:
+    """The interface of a model file; its weights are not read. Raises ModelError."""
+    model = storage.read(path).proto
+    graph = model.graph
+    initializers = {t.name for t in graph.initializer} | {s.values.name for s in graph.sparse_initializer}
+    inputs = tuple(map(_port, graph.input))
+    return Interface(
+        inputs,
+        tuple(map(_port, graph.output)),
+        tuple(p for p in inputs if p.name not in initializers),
+        frozenset(p.name for p in inputs if p.name in initializers and model.ir_version >= 4),
+        _coarsest(model),
+    )
+
+
+def difference(original: Interface, optimized: Interface) -> str | None:
+    """The first difference between two interfaces in one line, or None."""
+    for what, a, b in (
+        ("input", original.inputs, optimized.inputs),
+        ("output", original.outputs, optimized.outputs),
+    ):
+        names, others = [p.name for p in a], [p.name for p in b]
+        if names != others:
+            return f"interface differs: {what}s are {', '.join(others) or 'none'}; were {', '.join(names) or 'none'}"
+        for p, q in zip(a, b, strict=True):
+            if p.type != q.type:
+                return f"interface differs: {what} '{p.name}' is {q.type}, was {p.type}"
+    for name in sorted(original.overridable ^ optimized.overridable):
+        now, before = ("with", "without") if name in optimized.overridable else ("without", "with")
+        return f"interface differs: input '{name}' is {now} a default value, was {before}"
+    return None
+
+
+def _port(info: onnx.ValueInfoProto) -> Port:
+    kind, inner = "tensor", info.type
+    text = "{}"
+    while (which := inner.WhichOneof("value")) in ("sequence_type", "optional_type"):
+        kind = which.removesuffix("_type") if kind == "tensor" else "other"
+        text = text.format(which.removesuffix("_type") + "({})")
+        inner = getattr(inner, which).elem_type
+    if which != "tensor_type":
+        return Port(info.name, text.format(" ".join(str(inner).split()) or "?"), "other", 0, ())
+    dtype, declared = inner.tensor_type.elem_type, inner.tensor_type.shape
+    name = TensorProto.DataType.Name(dtype).lower()
+    if not inner.tensor_type.HasField("shape"):  # no rank said: two dimensions are tried
+        return Port(info.name, text.format(name), kind, dtype, (f"{info.name}.0", f"{info.name}.1"))
+    dims = ",".join(str(d.dim_value) if d.HasField("dim_value") else d.dim_param for d in declared.dim)
+    known = ir.read_type(onnx.ValueInfoProto(name=info.name, type=inner)).dims or ()
+    shape = tuple(f"{info.name}.{axis}" if d is None else d for axis, d in enumerate(known))
+    return Port(info.name, text.format(f"{name}[{dims}]"), kind, dtype, shape)
+
+
+def _coarsest(model: onnx.ModelProto) -> float:
+    """2^-7 for bfloat16 and 8-bit quantization, 2^-10 for float16, 2^-23 for float32, 2^-52 where all is float64."""
+    graph = model.graph
+    nodes = [n for body in (graph.node, *(f.node for f in model.functions)) for n in _nodes(body)]
+    types = {t.data_type for t in graph.initializer} | {p.dtype for p in map(_port, [*graph.input, *graph.output])}
+    types |= {a.i for n in nodes if n.op_type == "Cast" for a in n.attribute if a.name == "to"}
+    if TensorProto.BFLOAT16 in types or any("QuantizeLinear" in n.op_type for n in nodes):
+        return 2.0**-7
+    if TensorProto.FLOAT16 in types:
+        return 2.0**-10
+    return 2.0**-23 if TensorProto.FLOAT in types or TensorProto.DOUBLE not in types else 2.0**-52
+
+
+def _nodes(body: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    for node in body:
+        yield node
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _nodes(attribute.g.node)

@@ -1,0 +1,266 @@
+"""Model: a loaded ONNX model. The proto is the truth; records for analysis and the editable graph are made from it.
+
+What `Model.load` refuses is what onnx's checker refuses, less what runtimes take and an edit cannot harm: a graph
+without a name, doubled metadata keys, an output without a type, inputs and outputs of unknown rank, initializers that
+are no inputs before IR 4, opset imports before IR 3, and no opset import for onnxruntime's own domains. Nodes out of
+order, names defined twice, unknown operators and attributes are refused: no rewrite could be trusted there.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, checker, defs
+
+from onnxfuse import ir, storage
+from onnxfuse.errors import ModelError
+from onnxfuse.storage import tensors
+
+if TYPE_CHECKING:
+    import onnx_graphsurgeon as gs
+
+Source = Any  # str | os.PathLike[str] | onnx.ModelProto | gs.Graph (graphsurgeon has no types and is imported late)
+_RUNTIME_DOMAINS = ("com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc")  # onnxruntime imports them itself
+_EXPERIMENTAL = {  # operators of early ONNX about which the checker prints a warning to stdout, and no more
+    "ATen", "Affine", "ConstantFill", "Crop", "DynamicSlice", "GRUUnit", "GivenTensorFill", "ImageScaler",
+    "ParametricSoftplus", "Scale", "ScaledTanh",
+}  # fmt: skip
+_CHECKED_FROM = 4  # IR version: the checker's older rules only bind names that runtimes do not need
+
+
+class Model:
+    """A model with its weights where they lie. Make one with `Model.load`.
+
+    proto: the ModelProto, without the bytes of big weights; read those with `array`. It may be edited in place, by the
+        methods here or directly: `save` writes what it says.
+    path: the file it came from, None if from memory.
+    """
+
+    def __init__(self, stored: storage.Stored, path: Path | None):
+        self._stored = stored
+        self.path = path
+        self._graph: gs.Graph | None = None
+        self._loaded = _digest(self.proto)
+        self._program: ir.Program | None = None
+        self._named: dict[str, TensorProto | onnx.SparseTensorProto] | None = None
+
+    @classmethod
+    def load(cls, source: Source) -> Model:
+        """The model of a path, `onnx.ModelProto` or `gs.Graph`; what is given is never changed.
+
+        Raises ModelError with one line: no such file, not a model, truncated, invalid, a newer format than the
+        installed onnx knows, or external data that is missing, too short or outside the model's folder.
+        """
+        if isinstance(source, onnx.ModelProto):
+            path, stored = None, storage.read(source)
+        elif isinstance(source, (str, os.PathLike)):
+            path = Path(source)
+            stored = storage.read(path)
+        else:
+            path, stored = None, storage.read(_export(source))
+        _check(stored.proto, str(path) if path else "the model")
+        return cls(stored, path)
+
+    @property
+    def proto(self) -> onnx.ModelProto:
+        """The skeleton (see the class)."""
+        return self._stored.proto
+
+    @property
+    def name(self) -> str | None:
+        """The path as it was given, None if from memory."""
+        return None if self.path is None else str(self.path)
+
+    @property
+    def base_dir(self) -> Path | None:
+        """The folder that external data is relative to; None for a model from memory."""
+        return self._stored.folder.base if self._stored.folder else None
+
+    @property
+    def opsets(self) -> Mapping[str, int]:
+        """Imported opset versions by domain; "" is ai.onnx."""
+        return {ir.domain(o.domain): o.version for o in self.proto.opset_import}
+
+    @property
+    def program(self) -> ir.Program:
+        """The records of the model as it is now; made anew after `apply` and the other edits here."""
+        if self._program is None:
+            self._program = ir.read(self.proto, self.base_dir)
+        return self._program
+
+    @property
+    def graph(self) -> gs.Graph:
+        """The editable view; `apply` brings its edits into the proto."""
+        if self._graph is None:
+            from onnxfuse import bridge
+
+            self._graph = bridge.view(self.proto)
+        return self._graph
+
+    def apply(self) -> None:
+        """Writes the edits of the view into the proto."""
+        if self._graph is not None:
+            from onnxfuse import bridge
+
+            bridge.splice(self._graph, self.proto)
+            self._forget()
+
+    @property
+    def changed(self) -> bool:
+        """Whether the proto differs from what was loaded."""
+        return _digest(self.proto) != self._loaded
+
+    def restore(self) -> None:
+        """Takes every edit back: the proto is as loaded, and views and records made before are void."""
+        self.proto.CopyFrom(storage.skeleton(self._stored.source, self.name or "the model"))
+        self._graph = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self._program = self._named = None
+
+    def array(self, tensor: str | TensorProto | onnx.SparseTensorProto | gs.Constant) -> np.ndarray:
+        """The elements of a tensor of this model, an initializer of the main graph by name, or a `gs.Constant`.
+
+        In its own dtype (ml_dtypes where numpy has none) and shape; may be read-only. Reading changes nothing.
+        Raises ModelError.
+        """
+        if isinstance(tensor, str):
+            tensor = self._initializer(tensor)
+        elif not isinstance(tensor, (TensorProto, onnx.SparseTensorProto)):
+            values = tensor._values  # `values` would decode the weight and keep the decoded form for good
+            if isinstance(values, np.ndarray):
+                return values
+            tensor = values.tensor
+        return tensors.array(tensor, self._stored.source, self._stored.folder)
+
+    def _initializer(self, name: str) -> TensorProto | onnx.SparseTensorProto:
+        if self._named is None:
+            graph = self.proto.graph
+            self._named = {t.name: t for t in graph.initializer}
+            self._named |= {s.values.name: s for s in graph.sparse_initializer}
+        try:
+            return self._named[name]
+        except KeyError:
+            raise ModelError(f"the model has no initializer '{name}'") from None
+
+    def weight_bytes(self) -> int:
+        """Bytes of all tensors that the model stores, in every graph and function, as packed as ONNX stores them."""
+        return sum(tensors.nbytes(t) or 0 for t in tensors.walk(self.proto))
+
+    def save(self, path: str | os.PathLike[str], *, link: bool = False) -> None:
+        """Writes the model, atomically; unchanged, it is the loaded file byte for byte.
+
+        External data files come along into another folder as copies; with `link`, for a file that is soon deleted, as
+        hard links where possible. Raises OutputError, and then what was at `path` before is still there.
+        """
+        (storage.write if self.changed else storage.copy)(self._stored, Path(path), link)
+
+    def to_proto(self) -> onnx.ModelProto:
+        """A new ModelProto with the weights in it; external data stays external. Raises ModelError above 2 GiB."""
+        return storage.whole(self._stored)
+
+    def add_function(self, function: onnx.FunctionProto) -> None:
+        """Adds a local function; one that is there already, and equal, stays. Raises ModelError if it is another."""
+        key = (ir.domain(function.domain), function.name, function.overload)
+        for known in self.proto.functions:
+            if (ir.domain(known.domain), known.name, known.overload) == key:
+                if known != function:
+                    raise ModelError(f"the model has another function '{key[0]}::{key[1]}' already")
+                return
+        self.proto.functions.append(function)
+        self._forget()
+
+    def require_opset(self, domain: str, version: int) -> None:
+        """Imports an operator set; a version that is imported already stays as it is."""
+        if ir.domain(domain) not in self.opsets:
+            self.proto.opset_import.add(domain=domain, version=version)
+            self._forget()
+
+    def annotate(self, notes: Sequence[Mapping[str, str]]) -> None:
+        """Sets entries of `metadata_props`, one mapping for each node of the main graph, in order."""
+        for node, note in zip(self.proto.graph.node, notes, strict=True):
+            known = {e.key: e for e in node.metadata_props}
+            for key, value in note.items():
+                entry = known.get(key) or node.metadata_props.add(key=key)
+                entry.value = value
+
+
+def _digest(proto: onnx.ModelProto) -> bytes:
+    return blake2b(proto.SerializeToString(), digest_size=16).digest()
+
+
+def _export(source: Source) -> onnx.ModelProto:
+    graphsurgeon = sys.modules.get("onnx_graphsurgeon")  # whoever has a gs.Graph has imported it
+    if graphsurgeon is None or not isinstance(source, graphsurgeon.Graph):
+        raise ModelError(f"cannot load a {type(source).__name__}; give a path, an onnx.ModelProto or a gs.Graph")
+    from onnxfuse import bridge  # noqa: F401 - silences graphsurgeon's logger, which writes to stdout
+
+    domains = source.import_domains
+    source.import_domains = None if domains is None else list(domains)  # the exporter appends to it
+    try:
+        exported: onnx.ModelProto = graphsurgeon.export_onnx(source, do_type_check=False)
+    except Exception as error:  # graphsurgeon raises whatever comes for what it cannot export
+        raise ModelError(f"the gs.Graph cannot be exported by graphsurgeon: {_line(error)}") from error
+    finally:
+        source.import_domains = domains
+    return exported
+
+
+def _check(proto: onnx.ModelProto, name: str) -> None:
+    """Raises ModelError for a model that no edit should be tried on."""
+    if not proto.HasField("graph"):
+        raise ModelError(f"{name}: is not an ONNX model: it has no graph")
+    if not proto.ir_version:
+        raise ModelError(f"{name}: is not a valid ONNX model: it has no ir_version")
+    if not proto.opset_import:
+        raise ModelError(f"{name}: is not a valid ONNX model: it imports no opset")
+    newest = max((o.version for o in proto.opset_import if ir.domain(o.domain) == ""), default=0)
+    if newest > defs.onnx_opset_version() or proto.ir_version > onnx.IR_VERSION:
+        raise ModelError(
+            f"{name}: is of a newer format (opset {newest}, IR {proto.ir_version}) than the installed onnx "
+            f"{onnx.__version__} knows (opset {defs.onnx_opset_version()}, IR {onnx.IR_VERSION}); upgrade onnx"
+        )
+    try:
+        checker.check_model(_checkable(proto))
+    except checker.ValidationError as error:
+        raise ModelError(f"{name}: is not a valid ONNX model: {_line(error)}") from error
+
+
+def _checkable(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy of the model in a form whose check finds only what counts (see the module), and needs no weights."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    copy.ir_version = max(copy.ir_version, _CHECKED_FROM)
+    copy.graph.name = copy.graph.name or "graph"
+    del copy.metadata_props[:]
+    for output in copy.graph.output:
+        if not output.HasField("type"):
+            output.type.tensor_type.elem_type = TensorProto.FLOAT
+    for value in (*copy.graph.input, *copy.graph.output):
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.shape.SetInParent()
+    imported = {o.domain for o in copy.opset_import}
+    for domain in _RUNTIME_DOMAINS:
+        if domain not in imported:
+            copy.opset_import.add(domain=domain, version=1)
+    for node in copy.graph.node:
+        if node.op_type in _EXPERIMENTAL and not ir.domain(node.domain):
+            node.domain = _RUNTIME_DOMAINS[0]
+    for tensor in tensors.walk(copy):
+        if tensor.data_location == TensorProto.EXTERNAL:  # its bytes were checked by `storage.read`
+            tensor.ClearField("external_data")
+            tensor.ClearField("data_location")
+            tensor.dims[:] = [0]
+    return copy
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

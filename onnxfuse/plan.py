@@ -1,0 +1,248 @@
+"""The plan: which of the legal rewrites are made, because they pay on the target, and why the others are not.
+
+The gain of a rewrite is seconds(before) - seconds(after) of the nodes as the target executes them, neighbours that the
+runtime would fuse included. Rewrites that want the same node exclude each other; of every such cluster the subset with
+the largest total gain is taken.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import onnx_graphsurgeon as gs
+
+from onnxfuse.candidates import compute_bound_reason
+from onnxfuse.cost import Cost, costs, node_cost, total
+from onnxfuse.devices import Device
+from onnxfuse.execution import Bytes, Piece, merged, piece, run_seconds, value_bytes
+from onnxfuse.facts import Facts
+from onnxfuse.graph import Editor
+from onnxfuse.model import Model
+from onnxfuse.patterns import Match, NotLegal, Refusal, Rule, Scope, label
+from onnxfuse.targets import ONNXFUSE, Target
+
+Key = tuple[str, str]
+EXACT_CLUSTER = 16  # clusters up to this size are solved exactly (at most 2^16 subsets), larger ones greedily
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choice:
+    """A rewrite with its gain. key: rule and result, the same every time the same model is planned."""
+
+    key: Key
+    match: Match
+    graph: gs.Graph
+    node: str
+    sources: tuple[str, ...]
+    bytes_saved: int
+    flops_saved: int
+    seconds_saved: float
+    intensity: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """What will be rewritten, from the lowest intensity up, and what was refused."""
+
+    choices: tuple[Choice, ...]
+    refused: tuple[Refusal, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Surroundings:
+    """One graph or body: what holds for every binding (`scope`), and what it costs at the assumed one.
+
+    costs: by position; index: id of a node of the view → its position.
+    """
+
+    graph: gs.Graph
+    scope: Scope
+    bound: Facts
+    costs: tuple[Cost, ...]
+    index: dict[int, int]
+
+    def nbytes(self, name: str) -> int | None:
+        """Bytes of a value at the assumed dims."""
+        return value_bytes(self.bound[name])
+
+
+def surroundings(model: Model, editor: Editor, facts: Facts, bound: Facts, target: Target) -> list[Surroundings]:
+    """The main graph and all bodies inside it, each with its facts. Body facts may be missing; then it is left out."""
+    todo, found = [(model.graph, facts, bound)], []
+    opset = model.opsets.get("", 1)
+    while todo:
+        here, known, at = todo.pop()
+        index = {id(node): i for i, node in enumerate(here.nodes)}
+        scope = Scope(editor, known, opset, target)
+        found.append(Surroundings(here, scope, at, costs(at), index))
+        for i, node in enumerate(here.nodes):
+            for name, value in node.attrs.items():
+                key = (i, name)
+                if isinstance(value, gs.Graph) and key in known.bodies and key in at.bodies:
+                    todo.append((value, known.bodies[key], at.bodies[key]))
+    return found
+
+
+def make(
+    places: Sequence[Surroundings], rules: Sequence[Rule], device: Device, max_intensity: float | None = None
+) -> Plan:
+    """Match every rule everywhere, price what matches, choose what pays."""
+    choices: list[Choice] = []
+    refused: list[Refusal] = []
+    by_root = defaultdict(list)
+    for rule in rules:
+        for root in rule.roots:
+            by_root[root].append(rule)
+    for place in places:
+        for node in place.graph.nodes:
+            for rule in by_root.get(node.op, ()):
+                try:
+                    match = rule.match(node, place.scope)
+                    if match is not None:
+                        choices.append(_price(rule, match, place, device, max_intensity))
+                except NotLegal as reason:
+                    refused.append(Refusal(rule.name, label(node), str(reason)))
+    chosen, beaten = _choose(choices)
+    return Plan(tuple(sorted(chosen, key=lambda c: c.intensity)), (*refused, *beaten))
+
+
+def _price(rule: Rule, match: Match, place: Surroundings, device: Device, max_intensity: float | None) -> Choice:
+    """The choice with its gain. Raises NotLegal where it does not pay."""
+    target, old = place.scope.target, [_piece(n, place) for n in match.old]
+    if any(p.cost.intensity is None for p in old):
+        raise NotLegal("its cost is unknown at the assumed dims; bind the free dims with --dim")
+    if reason := compute_bound_reason(old, device, max_intensity):
+        raise NotLegal(reason)
+    near = _neighbours(match, place) if target.chains else ((), ())
+    inner = {t.name for n in match.old for t in n.outputs if _inner(t, place)} | _inner_inputs(match, place)
+    before = [*near[0], *old, *near[1]]
+    new, nbytes = _replacement(match, old, place)
+    after = [*near[0], *new, *near[1]]
+    new_inner = inner | {name for p in new for name in p.outputs if name in match.like}
+    t0 = run_seconds(before, target, device, place.nbytes, inner)
+    t1 = run_seconds(after, target, device, nbytes, new_inner)
+    cost0, cost1 = _sum(old), _sum(new)
+    if t0 is None or t1 is None or cost0.bytes is None or cost1.bytes is None:
+        raise NotLegal("its cost is unknown at the assumed dims; bind the free dims with --dim")
+    if t1 >= t0:
+        raise NotLegal(f"no gain: {target.name} needs {t0 * 1e6:.2f} µs for these nodes and {t1 * 1e6:.2f} µs after it")
+    return Choice(
+        (rule.name, match.new.outputs[0].name),
+        match,
+        place.graph,
+        label(match.old[0]),
+        tuple(map(label, match.old)),
+        int(cost0.bytes) - int(cost1.bytes),  # type: ignore[arg-type]
+        int(cost0.flops) - int(cost1.flops),  # type: ignore[arg-type]
+        t0 - t1,
+        min(p.cost.intensity for p in old if p.cost.intensity is not None),
+    )
+
+
+def _sum(pieces: Iterable[Piece]) -> Cost:
+    return total(tuple(p.cost for p in pieces))
+
+
+def _piece(node: gs.Node, place: Surroundings) -> Piece:
+    index = place.index[id(node)]
+    return piece(place.bound.nodes[index], place.bound, place.costs[index])
+
+
+def _inner(tensor: gs.Tensor, place: Surroundings) -> bool:
+    editor = place.scope.editor
+    return not editor.is_output(tensor) and len(editor.uses(tensor)) == 1
+
+
+def _inner_inputs(match: Match, place: Surroundings) -> set[str]:
+    return {t.name for n in match.old for t in n.inputs if t.name and _inner(t, place)}
+
+
+def _neighbours(match: Match, place: Surroundings) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
+    """The nodes before and behind the match which the runtime may execute together with it."""
+    editor, ids = place.scope.editor, {id(n) for n in match.old}
+    before: dict[int, gs.Node] = {}
+    behind: dict[int, gs.Node] = {}
+    for node in match.old:
+        for tensor in node.inputs:
+            producer = editor.producer(tensor)
+            if producer is not None and id(producer) not in ids and id(producer) in place.index:
+                before[id(producer)] = producer
+    for consumer, _ in editor.uses(match.new.outputs[0]):
+        if id(consumer) in place.index:
+            behind[id(consumer)] = consumer
+    return tuple(_piece(n, place) for n in before.values()), tuple(_piece(n, place) for n in behind.values())
+
+
+def _replacement(match: Match, old: Sequence[Piece], place: Surroundings) -> tuple[list[Piece], Bytes]:
+    """The pieces that the target executes for the new node, and a size lookup that knows their values."""
+    new, target = match.new, place.scope.target
+    if new.domain == ONNXFUSE and not target.functions_are_kernels:
+        names = {name for node in match.body for name in (*node.inputs, *node.outputs) if name}
+        values = {name: place.bound[match.like.get(name, name)] for name in names}
+        body = Facts(match.body, place.bound.opsets, values)
+        made = [piece(n, body, node_cost(i, body)) for i, n in enumerate(match.body)]
+        return made, lambda name: value_bytes(body[name] if name in values else place.bound[name])
+    lead = next((p for p in old if p.cost.macs), old[0])
+    inputs, outputs = (tuple(t.name for t in tensors) for tensors in (new.inputs, new.outputs))
+    cost = merged(old, place.nbytes)
+    return [Piece(lead.label, new.op_type, inputs, outputs, cost, lead.dtype, lead.matrix)], place.nbytes
+
+
+def _choose(choices: Sequence[Choice]) -> tuple[list[Choice], list[Refusal]]:
+    """The subset without a shared node and with the largest total gain, and a refusal for each that lost."""
+    users = defaultdict(list)
+    for choice in choices:
+        for node in choice.match.old:
+            users[id(node)].append(choice)
+    rivals = {id(c): {id(r): r for n in c.match.old for r in users[id(n)] if r is not c} for c in choices}
+    taken: set[int] = set()
+    seen: set[int] = set()
+    for choice in choices:
+        if id(choice) not in seen:
+            cluster = _cluster(choice, rivals)
+            seen.update(map(id, cluster))
+            taken.update(id(c) for c in _best(cluster, rivals))
+    beaten = []
+    for choice in choices:
+        if id(choice) not in taken:
+            winner = next(r for i, r in rivals[id(choice)].items() if i in taken)
+            figures = f"{winner.seconds_saved * 1e6:.2f} µs against {choice.seconds_saved * 1e6:.2f} µs"
+            reason = f"{winner.key[0]} at {winner.node} takes a node of it, and saves {figures}"
+            beaten.append(Refusal(choice.key[0], choice.node, reason))
+    return [c for c in choices if id(c) in taken], beaten
+
+
+def _cluster(start: Choice, rivals: dict[int, dict[int, Choice]]) -> list[Choice]:
+    found, todo = {id(start): start}, [start]
+    while todo:
+        for key, rival in rivals[id(todo.pop())].items():
+            if key not in found:
+                found[key] = rival
+                todo.append(rival)
+    return list(found.values())
+
+
+def _best(cluster: list[Choice], rivals: dict[int, dict[int, Choice]]) -> list[Choice]:
+    """A heaviest independent set: exact by branching for small clusters, by falling gain for large ones."""
+    ordered = sorted(cluster, key=lambda c: -c.seconds_saved)
+    if len(ordered) > EXACT_CLUSTER:
+        picked: dict[int, Choice] = {}
+        for choice in ordered:
+            if not picked.keys() & rivals[id(choice)].keys():
+                picked[id(choice)] = choice
+        return list(picked.values())
+
+    def heaviest(rest: list[Choice]) -> tuple[float, list[Choice]]:
+        if not rest:
+            return 0.0, []
+        head, tail = rest[0], rest[1:]
+        gain, kept = heaviest([c for c in tail if id(c) not in rivals[id(head)]])
+        gain, kept = gain + head.seconds_saved, [head, *kept]
+        if not any(id(c) in rivals[id(head)] for c in tail):
+            return gain, kept
+        other = heaviest(tail)
+        return (gain, kept) if gain >= other[0] else other
+
+    return heaviest(ordered)[1]

@@ -1,0 +1,233 @@
+"""The tables and sentences that the text reports are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from onnxfuse.report import units
+from onnxfuse.report.console import Cell, Column, Line, table
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from onnxfuse.candidates import Candidate
+    from onnxfuse.devices import Device
+    from onnxfuse.patterns import Refusal
+    from onnxfuse.rewrite import Fusion
+    from onnxfuse.roofline import Row, Totals
+
+BOUNDS = {"memory": "memory", "compute": "compute", "overhead": "launch overhead"}
+
+SOME = 8  # operators of unknown cost that are named
+
+
+def ranked(nodes: Sequence[Row], sort: str) -> list[Row]:
+    """Most time, bytes or FLOPs first, lowest intensity first, or "order" as in the file; unknown ones at the end."""
+    if sort == "order":
+        return list(nodes)
+    attribute = {"time": "seconds"}.get(sort, sort)
+    sign = 1 if sort == "intensity" else -1
+
+    def rank(row: Row) -> tuple[bool, float]:
+        value = getattr(row, attribute)
+        return (False, sign * value) if isinstance(value, int | float) else (True, 0.0)
+
+    return sorted(nodes, key=rank)
+
+
+def node_table(nodes: Sequence[Row], whole: float | None, width: int) -> RenderableType:
+    """A line a node, in the order given; `whole` is the time that the shares are of."""
+    columns = [
+        Column("node", cut=True),
+        Column("op", limit=18 if width >= 100 else 12),
+        Column("FLOPs", right=True, limit=14),
+        Column("MB", right=True, limit=14),
+        Column("FLOP/B", right=True),
+        Column("bound"),
+        Column("µs", right=True),
+        Column("share", right=True),
+    ]
+    lines: list[Line] = [
+        [
+            label(row),
+            row.op_type,
+            units.count(row.flops),
+            units.megabytes(row.bytes),
+            "–" if row.intensity is None else units.digits(row.intensity),
+            Cell(row.bound or "–", row.bound or ""),
+            "?" if row.seconds is None else f"{row.seconds * 1e6:,.1f}",
+            units.percent(row.seconds, whole) if row.seconds is not None and whole else "–",
+        ]
+        for row in nodes
+    ]
+    return table(columns, lines, width)
+
+
+def label(row: Row) -> str:
+    """The node's name, or the value that it makes; with the scope in front where there is one."""
+    name = row.name or f"→ {next(filter(None, row.outputs), '?')}"
+    return f"{row.scope}/{name}" if row.scope else name
+
+
+def totals_lines(totals: Totals, nodes: Sequence[Row], ridge: float | None) -> list[tuple[str, str]]:
+    """Name and sentence of every total; "≥" where an unknown node makes it a lower bound."""
+    least = "≥ " if totals.coverage < 1 else ""
+    macs, special = units.count(totals.macs), units.count(totals.transcendentals)
+    read, written = units.size(totals.bytes_read), units.size(totals.bytes_written)
+    lines = [
+        ("FLOPs", f"{least}{units.count(totals.flops)} ({macs} MACs; {special} special functions apart)"),
+        ("memory traffic", f"{least}{units.size(totals.bytes)} ({read} read, {written} written)"),
+    ]
+    if totals.intensity is not None:
+        of_known = ", of the nodes of known cost" if least else ""
+        limit = "" if ridge is None else f" (ridge point of the device in fp32: {units.digits(ridge)})"
+        lines.append(("intensity", f"{units.digits(totals.intensity)} FLOP/byte{limit}{of_known}"))
+    if totals.seconds is None:
+        lines.append(("time", "depends on free dims: bind them with --dim NAME=N"))
+    else:
+        lines.append(("time", f"{least}{units.time(totals.seconds)} estimated{_shares(nodes, totals.seconds)}"))
+    lines += [
+        ("weights", f"{units.count(totals.params)} parameters, {units.size(totals.weight_bytes)}"),
+        ("activations", f"{least}{units.size(totals.peak_activation_bytes)} at the peak"),
+    ]
+    known = sum(row.known for row in nodes)
+    named = [name.removeprefix("ai.onnx::") for name in totals.unknown[:SOME]]
+    more = f" and {len(totals.unknown) - SOME:,} more" if len(totals.unknown) > SOME else ""
+    unknown = f"; unknown for {', '.join(named)}{more}" if named else ""
+    return [*lines, ("coverage", f"the cost of {known:,} of {len(nodes):,} nodes is known{unknown}")]
+
+
+def _shares(nodes: Sequence[Row], whole: float) -> str:
+    spent: dict[str, float] = {}
+    for row in nodes:
+        if row.bound and row.seconds:
+            spent[row.bound] = spent.get(row.bound, 0.0) + row.seconds
+    ordered = sorted(spent.items(), key=lambda item: -item[1])
+    parts = [f"{BOUNDS[b]} ({100 * t / whole:.0f} %)" for b, t in ordered if t >= 0.005 * whole]
+    return f", in nodes bound by {', '.join(parts)}" if parts else ""
+
+
+def candidates_table(candidates: Sequence[Candidate], width: int) -> RenderableType:
+    """Pairs of nodes, what merging them does, and whether a rule does it."""
+    columns = [
+        Column("#", right=True),
+        Column("ops", limit=32),
+        Column("first node", cut=True),
+        Column("FLOP/B", right=True),
+        Column("saves", right=True),
+        Column("time", right=True),
+        Column("fuses?", wrap=True),
+    ]
+    lines: list[Line] = [
+        [
+            str(rank),
+            " → ".join(c.op_types),
+            c.nodes[0],
+            f"{units.digits(c.intensity_apart)} → {units.digits(c.intensity_fused)}",
+            units.size(c.bytes_saved),
+            units.time(c.seconds_saved),
+            Cell(f"yes: {c.rule}", "yes") if c.reason is None else c.reason.split(" (")[0],
+        ]
+        for rank, c in enumerate(candidates, 1)
+    ]
+    return table(columns, lines, width)
+
+
+def change_table(before: Totals, after: Totals, width: int) -> RenderableType:
+    """The totals of a model before and after, and by how much they changed."""
+    columns = [Column(""), *(Column(t, right=True, limit=24) for t in ("before", "after", "change"))]
+    rows: list[tuple[str, Callable[[Any], str], str]] = [
+        ("FLOPs", units.count, "flops"),
+        ("memory traffic", units.size, "bytes"),
+        ("FLOP/byte", units.digits_or_unknown, "intensity"),
+        ("estimated time", units.time, "seconds"),
+        ("activations, peak", units.size, "peak_activation_bytes"),
+    ]
+    lines: list[Line] = []
+    for name, say, attribute in rows:
+        a, b = getattr(before, attribute), getattr(after, attribute)
+        lines.append([name, say(a), say(b), _change(a, b)])
+    return table(columns, lines, width)
+
+
+def _change(before: object, after: object) -> str:
+    if not isinstance(before, int | float) or not isinstance(after, int | float) or not before:
+        return "–"
+    if before == after:
+        return "same"
+    change = 100 * (after - before) / before
+    return f"{change:+.1f} %" if abs(change) >= 0.05 else "≈ 0 %"
+
+
+def fusion_table(fusions: Sequence[Fusion], width: int) -> RenderableType:
+    """Every rewrite that was made."""
+    columns = [
+        Column("rule"),
+        Column("replaces", cut=True),
+        Column("saves", right=True),
+        Column("FLOPs", right=True),
+        Column("time", right=True),
+    ]
+    lines: list[Line] = [
+        [
+            f.rule,
+            " + ".join(f.sources) or f.node,
+            units.size(f.bytes_saved),
+            units.count(f.flops_saved),
+            units.time(f.seconds_saved),
+        ]
+        for f in fusions
+    ]
+    return table(columns, lines, width)
+
+
+def rule_table(fusions: Sequence[Fusion], width: int) -> RenderableType:
+    """The rewrites that were made, summed by rule, most time saved first."""
+    by_rule: dict[str, list[Fusion]] = {}
+    for fusion in fusions:
+        by_rule.setdefault(fusion.rule, []).append(fusion)
+    saved = {rule: sum(f.seconds_saved for f in made) for rule, made in by_rule.items()}
+    columns = [Column("rule"), *(Column(t, right=True) for t in ("made", "saves", "FLOPs", "time"))]
+    lines: list[Line] = [
+        [
+            rule,
+            f"{len(by_rule[rule]):,}",
+            units.size(sum(f.bytes_saved for f in by_rule[rule])),
+            units.count(sum(f.flops_saved for f in by_rule[rule])),
+            units.time(saved[rule]),
+        ]
+        for rule in sorted(by_rule, key=lambda rule: -saved[rule])
+    ]
+    return table(columns, lines, width)
+
+
+def refusal_table(refused: Sequence[Refusal], width: int) -> RenderableType:
+    """Every rewrite that was not made, and why."""
+    columns = [Column("rule"), Column("node", cut=True), Column("why not", wrap=True)]
+    return table(columns, [[r.rule, r.node, r.reason] for r in refused], width)
+
+
+def devices_table(known: Sequence[Device], width: int) -> RenderableType:
+    """A line a device: peaks, bandwidths, ridge point, launch cost."""
+    from onnxfuse.roofline import peak, ridge
+
+    columns = [
+        Column("device"),
+        Column("", cut=True),
+        *(Column(t, right=True) for t in ("fp32", "fp16", "memory", "cache", "ridge", "launch")),
+    ]
+    lines: list[Line] = [
+        [
+            d.name,
+            d.title,
+            units.count(peak(d, "fp32", True)),
+            units.count(peak(d, "fp16", True)),
+            units.count(d.bandwidth),
+            units.size(d.cache_bytes),
+            units.digits(ridge(d)),
+            units.time(d.launch),
+        ]
+        for d in known
+    ]
+    return table(columns, lines, width)

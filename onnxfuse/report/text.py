@@ -1,0 +1,135 @@
+"""The reports as text for a terminal: one function a command, from its result to a string."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from onnxfuse import devices
+from onnxfuse.report import tables, units
+from onnxfuse.report.console import Cell, Column, Line, pairs, render, table, title
+
+if TYPE_CHECKING:
+    from onnxfuse.bench import BenchmarkReport
+    from onnxfuse.pipeline import Analysis, Result
+    from onnxfuse.report.console import Part
+    from onnxfuse.verify import Verdict
+
+
+def analysis(report: Analysis, *, sort: str = "time", top: int = 20, width: int = 100, colour: bool = False) -> str:
+    """`analyze`: nodes in the order of `sort`, totals, candidates; at most `top` lines a table, 0 for all."""
+    from onnxfuse.roofline import ridge  # brings the cost tables, which the other reports do not need
+
+    nodes, found, totals = tables.ranked(report.nodes, sort), report.candidates, report.totals
+    device = devices.find(report.device) if report.device in devices.names() else None
+    dims = "".join(f", {name}={size}" for name, size in report.dims.items())
+    where = device.title if device else report.device
+    parts: list[Part] = [title(f"{report.model or 'model'} on {where}, target {report.target}{dims}"), ""]
+    shown = nodes[: top or None]
+    parts.append(tables.node_table(shown, totals.seconds, width))
+    if len(shown) < len(nodes):
+        rest = sum(row.seconds or 0.0 for row in nodes[top:])
+        share = f" with {units.percent(rest, totals.seconds)} of the time" if totals.seconds else ""
+        parts.append(f"… and {len(nodes) - top:,} more nodes{share}")
+    parts += ["", pairs(tables.totals_lines(totals, report.nodes, ridge(device) if device else None), width), ""]
+    if not found:
+        return render([*parts, "No fusion candidates."], width, colour)
+    parts += [title("Fusion candidates, lowest intensity first"), tables.candidates_table(found[: top or None], width)]
+    if top and len(found) > top:
+        parts.append(f"… and {len(found) - top:,} more candidates")
+    return render(parts, width, colour)
+
+
+def optimization(result: Result, *, explain: bool = False, width: int = 100, colour: bool = False) -> str:
+    """`optimize`: totals before and after, rewrites by rule, verdict; with `explain` one by one, and the refusals."""
+    arrow = f"{result.source or 'model'} → {result.output or '(not written)'}"
+    parts: list[Part] = [title(f"{arrow}, target {result.target}, device {result.device}"), ""]
+    if result.fusions:
+        make = tables.fusion_table if explain else tables.rule_table
+        parts += [tables.change_table(result.before, result.after, width), "", make(result.fusions, width)]
+    else:
+        parts.append("Nothing to rewrite: no rule is legal and pays here.")
+    if explain and result.refused:
+        parts += ["", title("Not made"), tables.refusal_table(result.refused, width)]
+    elif result.refused:
+        parts += ["", f"{len(result.refused):,} more were not made; --explain says why."]
+    parts += ["", _verified(result)]
+    return render(parts, width, colour)
+
+
+def _verified(result: Result) -> str:
+    if result.verdict is not None:
+        said = _verdict(result.verdict)
+    else:
+        said = "Not verified" if result.fusions else "Nothing was changed"
+    taken_back = f"; {len(result.rolled_back)} rolled back" if result.rolled_back else ""
+    return f"{said}{taken_back} ({result.seconds:.1f} s)"
+
+
+def _verdict(verdict: Verdict) -> str:
+    if not verdict.ok:
+        return f"DIFFERENT: {verdict.reason}"
+    error = (
+        f"largest error {verdict.max_error:.1e} of the output's scale" if verdict.max_error else "no difference at all"
+    )
+    return f"Same results: {verdict.cases} cases, {error}"
+
+
+def verification(verdict: Verdict, *, width: int = 100, colour: bool = False) -> str:
+    """`verify`: the verdict, and the largest error of every output."""
+    columns = [Column("output", cut=True), Column("dtype")]
+    columns += [Column(t, right=True) for t in ("error", "allowed", "scale")]
+    columns.append(Column(""))
+    lines: list[Line] = [
+        [
+            o.name,
+            o.dtype,
+            f"{o.max_error:.1e}",
+            f"{o.tolerance:.1e}",
+            f"{o.scale:.3g}",
+            Cell("same", "yes") if o.ok else Cell("DIFFERENT", "no"),
+        ]
+        for o in verdict.outputs
+    ]
+    parts: list[Part] = [_verdict(verdict)]
+    if lines:
+        parts += ["", table(columns, lines, width)]
+    return render(parts, width, colour)
+
+
+def device_table(known: Sequence[devices.Device], *, width: int = 100, colour: bool = False) -> str:
+    """`devices`: peaks, memory, ridge point and launch cost of each."""
+    note = (
+        "fp32, fp16: dense FLOP/s of multiply-accumulates (fp32 on TF32 units where there are any). memory: bytes/s. "
+        "ridge: FLOP/byte for fp32. Every number's source is in the device's .toml file."
+    )
+    return render([tables.devices_table(known, width), "", note], width, colour)
+
+
+def benchmark(report: BenchmarkReport, *, width: int = 100, colour: bool = False) -> str:
+    """`benchmark`: times and memory of each model, where their nodes ran, and the ratio of two."""
+    columns = [Column("model", cut=True)]
+    columns += [Column(t, right=True) for t in ("median", "p10", "p90", "peak memory")]
+    columns.append(Column("nodes by provider", wrap=True))
+    lines: list[Line] = [
+        [
+            str(m.path),
+            *(units.time(ms / 1e3) for ms in (m.median_ms, m.p10_ms, m.p90_ms)),
+            units.size(m.peak_memory),
+            ", ".join(f"{name.removesuffix('ExecutionProvider')} {n:,}" for name, n in m.nodes_by_provider.items()),
+        ]
+        for m in report.models
+    ]
+    heading = f"{report.provider} on {report.device_name}, level {report.level}, {report.runs} runs each"
+    parts: list[Part] = [title(heading), "", table(columns, lines, width)]
+    if report.ratio is not None:
+        low, high = report.ratio.ci95
+        said = (
+            "No measurable difference"
+            if low <= 1 <= high
+            else "The second is faster"
+            if low > 1
+            else "The second is slower"
+        )
+        parts += ["", f"{said}: speed-up {report.ratio.median:.3f}x (95 % confidence: {low:.3f}x to {high:.3f}x)"]
+    return render(parts, width, colour)

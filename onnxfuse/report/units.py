@@ -1,0 +1,72 @@
+"""Numbers as a person reads them: SI prefixes, bytes, seconds. None prints "?", an expression prints itself."""
+
+from __future__ import annotations
+
+_PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+
+
+def digits(x: float) -> str:
+    """Three significant digits, at most two after the point, without an exponent: 0.01, 1.23, 12.3, 1,234."""
+    size = abs(x)
+    return f"{x:,.{2 if size < 9.995 else 1 if size < 99.95 else 0}f}"
+
+
+def digits_or_unknown(x: float | None) -> str:
+    """`digits`, with "?" for None."""
+    return "?" if x is None else digits(x)
+
+
+def count(x: object, unit: str = "") -> str:
+    """A count with an SI prefix: 0, 950, 1.23 G; with a unit 1.23 GFLOP."""
+    if x is None:
+        return "?"
+    if not isinstance(x, int | float):
+        return f"{x} {unit}".rstrip()
+    for factor, prefix in _PREFIXES:
+        if abs(x) >= 0.9995 * factor:
+            return f"{digits(x / factor)} {prefix}{unit}"
+    return f"{x:.0f} {unit}".rstrip() if isinstance(x, int) else f"{digits(x)} {unit}".rstrip()
+
+
+def size(x: object) -> str:
+    """Bytes with a decimal prefix, as bandwidths are given: 512 B, 1.23 MB."""
+    return count(x, "B")
+
+
+def time(x: float | None) -> str:
+    """Seconds in the largest fitting unit: 1.23 µs, 45.6 ms."""
+    if x is None:
+        return "?"
+    if x == 0:
+        return "0 s"
+    for factor, unit in _TIMES:
+        if abs(x) >= 0.9995 * factor:
+            return f"{digits(x / factor)} {unit}"
+    return f"{digits(x / 1e-9)} ns"
+
+
+def megabytes(x: object) -> str:
+    """Bytes as a number of MB for a column of such: 1.23, <0.01, 0."""
+    if isinstance(x, int | float):
+        return "0" if x == 0 else "<0.01" if x < 0.005e6 else f"{x / 1e6:,.2f}"
+    return "?" if x is None else f"({x})/1e6"
+
+
+def percent(part: float, whole: float) -> str:
+    """A share: 12.3 %; "–" of nothing."""
+    return f"{100 * part / whole:.1f} %" if whole else "–"
+
+
+def printable(text: str) -> str:
+    """Text without what could move a terminal's cursor: every unprintable character becomes "?"."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def shorten(text: str, width: int) -> str:
+    """Text cut to `width` characters; most of what stays is the end, where the names of nodes differ."""
+    text = printable(text)
+    if len(text) <= width:
+        return text
+    head = (width - 1) // 3
+    return f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"

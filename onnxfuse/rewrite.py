@@ -1,0 +1,75 @@
+"""Applies a plan to the graph: the only place that edits, and the record of what was edited."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from onnx.parser import parse_function
+
+from onnxfuse import bridge
+from onnxfuse.graph import Editor
+from onnxfuse.model import Model
+from onnxfuse.plan import Choice
+
+VERSION = 1  # of the operator set domains that fused nodes live in (com.microsoft, onnxfuse)
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """One rewrite that was made: the new node, the nodes it stands for, and what it is predicted to save."""
+
+    rule: str
+    node: str
+    sources: tuple[str, ...]
+    bytes_saved: int
+    flops_saved: int
+    seconds_saved: float
+
+
+def _inherited(choice: Choice) -> dict[str, str]:
+    """The metadata of the source nodes; where they disagree, the first one's."""
+    return {k: v for node in reversed(choice.match.old) for k, v in bridge.metadata(node).items()}
+
+
+def apply(model: Model, editor: Editor, choices: Sequence[Choice]) -> tuple[Fusion, ...]:
+    """Make the chosen rewrites in the model, in plan order.
+
+    A new node keeps the name of the first node that it stands for and lists its sources, the rule and the predicted
+    gain in its `metadata_props`. Definitions of fused operators come in as local functions, once each.
+    """
+    made = []
+    for choice in choices:
+        new = choice.match.new
+        node = editor.node(
+            new.op_type,
+            list(new.inputs),
+            list(new.outputs),
+            attrs=dict(new.attrs),
+            domain=new.domain,
+            metadata=_inherited(choice)
+            | {
+                "onnxfuse.rule": choice.key[0],
+                "onnxfuse.sources": json.dumps(choice.sources, ensure_ascii=False),
+                "onnxfuse.seconds_saved": f"{choice.seconds_saved:.3e}",
+            },
+        )
+        editor.replace(choice.match.old, [node])
+        node.name = choice.match.old[0].name  # free again, now that its node is gone
+        model.require_opset(new.domain, VERSION)
+        if choice.match.definition is not None:
+            model.add_function(parse_function(choice.match.definition))
+        made.append(
+            Fusion(
+                choice.key[0],
+                node.name,
+                choice.sources,
+                choice.bytes_saved,
+                choice.flops_saved,
+                choice.seconds_saved,
+            )
+        )
+    editor.finish()
+    model.apply()
+    return tuple(made)

@@ -1,0 +1,37 @@
+"""The rewrites: one file each, found automatically.
+
+A rule file has the algebra in its docstring, `ROOTS` (operators at which it is tried), `pairs(target)` (neighbours
+that it merges there, for the candidates of `analyze`), `match(node, scope)`, and `BEFORE`/`AFTER` as ONNX text.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterable
+from functools import cache
+
+from onnxfuse.errors import UsageError
+from onnxfuse.patterns import Rule
+
+
+@cache
+def all_rules() -> dict[str, Rule]:
+    """Every rule by name, in alphabetical order."""
+    found = {}
+    for info in sorted(pkgutil.iter_modules(__path__), key=lambda m: m.name):
+        if info.name.startswith("_"):
+            continue
+        module = importlib.import_module(f"{__name__}.{info.name}")
+        found[info.name] = Rule(info.name, frozenset(module.ROOTS), module.pairs, module.match, module.__doc__ or "")
+    return found
+
+
+def select(only: Iterable[str] | None = None, exclude: Iterable[str] = ()) -> tuple[Rule, ...]:
+    """The rules to try: all, or `only` those, without `exclude`. Raises UsageError for an unknown name."""
+    rules = all_rules()
+    only, exclude = (None if only is None else tuple(only)), tuple(exclude)
+    for name in (*(only or ()), *exclude):
+        if name not in rules:
+            raise UsageError(f"unknown rule '{name}'; known: {', '.join(rules)}")
+    return tuple(r for n, r in rules.items() if (only is None or n in only) and n not in exclude)

@@ -1,0 +1,145 @@
+"""onnxruntime as the rest of the package uses it: found or named as missing, sessions, runs with any dtype."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from onnx import helper
+
+from onnxfuse import feeds as fd
+from onnxfuse.errors import Finding, MissingDependency, UsageError
+from onnxfuse.interface import Interface
+
+Outputs = dict[str, np.ndarray]
+
+LEVELS = {
+    "disabled": "ORT_DISABLE_ALL",
+    "basic": "ORT_ENABLE_BASIC",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "all": "ORT_ENABLE_ALL",
+}
+# What numpy has no dtype of its own for; onnxruntime takes and gives such tensors as OrtValues only.
+_FOREIGN = {"bfloat16", "float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz"}
+
+
+def onnxruntime() -> ModuleType:
+    """The onnxruntime module. Raises MissingDependency with what to install."""
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise MissingDependency(
+            f'onnxruntime cannot be imported ({first_line(error)}): pip install "onnxfuse[cpu]" (or [gpu], [cuda]); '
+            "`onnxfuse optimize --no-verify` works without it"
+        ) from error
+    module: ModuleType = onnxruntime
+    return module
+
+
+def options(level: str) -> Any:
+    """Session options: silent, threads that sleep between runs, the optimization level by name. Raises UsageError."""
+    ort = onnxruntime()
+    if level not in LEVELS:
+        raise UsageError(f"unknown level '{level}'; known: {', '.join(LEVELS)}")
+    made = ort.SessionOptions()
+    made.log_severity_level = 4
+    made.graph_optimization_level = getattr(ort.GraphOptimizationLevel, LEVELS[level])
+    made.add_session_config_entry("session.force_spinning_stop", "1")  # two sessions share the cores
+    return made
+
+
+def cpu_session(path: Path, level: str) -> Any:
+    """A CPU session with two threads. Raises what onnxruntime raises, MissingDependency, UsageError."""
+    made = options(level)
+    made.intra_op_num_threads = 2
+    return onnxruntime().InferenceSession(str(path), made, providers=["CPUExecutionProvider"])
+
+
+def run(session: Any, feeds: fd.Feeds) -> Outputs:
+    """All outputs by name; a sequence or map is flattened to "y[0]", "y[key]". Raises what onnxruntime raises."""
+    ports = session.get_outputs()
+    foreign = any(name in port.type for port in ports for name in _FOREIGN)
+    if foreign or any(isinstance(v, np.ndarray) and v.dtype.kind == "V" for v in feeds.values()):
+        values = session.run_with_ort_values(None, {name: to_ort(v) for name, v in feeds.items()})
+        values = [_from_ort(v) for v in values]
+    else:
+        values = session.run(None, feeds)
+    return {name: a for port, v in zip(ports, values, strict=True) for name, a in _flatten(port.name, v)}
+
+
+def to_ort(value: Any, device: str = "cpu") -> Any:
+    """An OrtValue of an array (on "cpu" or "cuda"), of a dtype that numpy lacks too."""
+    ort_value = onnxruntime().OrtValue
+    if isinstance(value, list):
+        return value
+    if value.dtype.kind != "V":
+        return ort_value.ortvalue_from_numpy(value, device, 0)
+    bits = value.view(f"u{value.dtype.itemsize}")
+    return ort_value.ortvalue_from_numpy_with_onnx_type(bits, helper.np_dtype_to_tensor_dtype(value.dtype))
+
+
+def find_feeds(
+    attempt: Callable[[fd.Feeds], Outputs],
+    interface: Interface,
+    dims: Mapping[str, int],
+    seed: int,
+    *,
+    typical: bool = False,
+) -> tuple[fd.Binding, fd.Feeds, Outputs]:
+    """The first sizes and data under which a model runs and gives an output that is not empty.
+
+    Raises UsageError for an unknown key in `dims`, Finding where nothing runs.
+    """
+    tried, last, empty = 0, "", None
+    for kind in (fd.NORMAL, fd.UNIT):
+        for binding in fd.candidates(interface, dims, typical=typical):
+            tried += 1
+            feeds = fd.make(interface, binding, kind, seed)
+            try:
+                outputs = attempt(feeds)
+            except Exception as error:  # noqa: BLE001 - sizes that the model refuses; onnxruntime has no one base class
+                last = last or first_line(error)
+                continue
+            if any(a.size for a in outputs.values()):
+                return binding, feeds, outputs
+            empty = empty or (binding, feeds, outputs)
+    if empty:
+        return empty
+    free = fd.free_dims(interface)
+    advice = f"; give sizes with --dim {' --dim '.join(f'{key}=…' for key in free)}" if free else ""
+    raise Finding(f"no inputs were found under which the model runs ({tried} tried; onnxruntime: {last}){advice}")
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of a message, without onnxruntime's "[ONNXRuntimeError] : 1 : FAIL : "."""
+    text = str(error).strip().split("\n", 1)[0]
+    return re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text)[:300] or type(error).__name__
+
+
+def _from_ort(value: Any) -> Any:
+    if not value.is_tensor():
+        return value.to_list() if hasattr(value, "to_list") else value
+    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(value.element_type()))
+    if dtype.kind != "V":
+        return value.numpy()
+    shape = tuple(value.shape())
+    size = int(np.prod(shape)) * dtype.itemsize
+    return np.frombuffer(ctypes.string_at(value.data_ptr(), size) if size else b"", dtype).reshape(shape)
+
+
+def _flatten(name: str, value: Any) -> Iterator[tuple[str, np.ndarray]]:
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield from _flatten(f"{name}[{key}]", part)
+    elif isinstance(value, list):
+        for i, part in enumerate(value):
+            yield from _flatten(f"{name}[{i}]", part)
+    elif value is None:  # an optional output that is empty
+        yield name, np.empty(0)
+    else:
+        yield name, np.asarray(value)

@@ -1,0 +1,151 @@
+"""Models in files: read without the weights, written as a stream, atomically.
+
+`read` gives a *skeleton*: the ModelProto without the bytes of its big weights, which stay where they are and are marked
+(see `tensors`). `write` serializes the skeleton around those bytes, so that a model of any size takes little memory,
+and the result is to the byte what protobuf would have written.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import onnx
+from google.protobuf.message import DecodeError, EncodeError  # type: ignore[import-untyped]
+
+from onnxfuse.errors import ModelError, OutputError
+from onnxfuse.storage import files, tensors, wire
+from onnxfuse.storage.external import Folder, Range
+from onnxfuse.storage.source import File, Memory, Source
+
+LIMIT = (1 << 31) - 1  # bytes; protobuf's bound for one message
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A skeleton, where its left-out bytes are, and the folder of its external data (None for a model from memory)."""
+
+    proto: onnx.ModelProto
+    source: Source
+    folder: Folder | None
+
+
+def read(model: Path | onnx.ModelProto) -> Stored:
+    """The skeleton of a model; a ModelProto is serialized, so that the caller's own is never touched.
+
+    External files are checked, not opened. Raises ModelError: no such file, not a model, larger than protobuf's 2 GiB,
+    external data that is missing, too short, or outside the model's folder.
+    """
+    if isinstance(model, onnx.ModelProto):
+        try:
+            source: Source = Memory(model.SerializeToString())
+        except (EncodeError, ValueError) as error:
+            raise ModelError("the ModelProto is above 2 GiB; save it with external data and give the path") from error
+        return Stored(skeleton(source, "the ModelProto"), source, None)
+    source, folder = File(model), Folder.of(model)
+    proto = skeleton(source, str(model))
+    try:
+        tensors.check_external(proto, folder)
+    except ModelError as error:
+        raise ModelError(f"{model}: {error}") from error
+    return Stored(proto, source, folder)
+
+
+def skeleton(source: Source, name: str) -> onnx.ModelProto:
+    """A fresh skeleton of what is in `source`; `name` is for the message of the ModelError."""
+    if source.size == 0:
+        raise ModelError(f"{name}: is empty")
+    if source.size > LIMIT:
+        raise ModelError(f"{name}: has {source.size} bytes, and one protobuf file cannot have more than 2 GiB")
+    anomaly = ""
+    left: list[wire.LeftOut] = []
+    try:
+        data, left = wire.split(source)
+    except wire.Anomaly as error:
+        anomaly, data = str(error), source.read(0, source.size)
+    if tensors.LEFT_OUT.encode() in data:
+        raise ModelError(f"{name}: the weights are not in it, they were left in the file it came from; use that file")
+    try:
+        proto: onnx.ModelProto = onnx.ModelProto.FromString(data)
+    except DecodeError as error:
+        reason = f"truncated or damaged: {anomaly}" if data[:1] == b"\x08" and anomaly else "not an ONNX model"
+        raise ModelError(f"{name}: is {reason}") from error
+    for index, where in left:
+        tensors.mark(proto.graph.initializer[index], where)
+    return proto
+
+
+def write(stored: Stored, path: Path, link: bool = False) -> None:
+    """Writes the model as the skeleton now says it, and puts its external data files beside it (see `files.carry`).
+
+    In memory is never more than the skeleton. Raises OutputError, and then what was at `path` before is still there.
+    """
+    try:
+        pieces = wire.join(stored.proto.SerializeToString())
+    except (EncodeError, ValueError) as error:
+        raise OutputError(f"{path}: the model would be above 2 GiB; store its weights as external data") from error
+    total = sum(map(wire.size, pieces))
+    if total > LIMIT:
+        raise OutputError(f"{path}: the model would have {total} bytes, one protobuf file cannot have more than 2 GiB")
+
+    def stream(out: BinaryIO) -> None:
+        for piece in pieces:
+            if isinstance(piece, Range):
+                stored.source.copy(piece.offset, piece.length, out)
+            else:
+                out.write(piece)
+
+    _save(stored, path, stream, link)
+
+
+def copy(stored: Stored, path: Path, link: bool = False) -> None:
+    """Writes the very bytes the model was read from; otherwise as `write`."""
+    _save(stored, path, lambda out: stored.source.copy(0, stored.source.size, out), link)
+
+
+def _save(stored: Stored, path: Path, stream: Callable[[BinaryIO], None], link: bool) -> None:
+    if "\0" in str(path):
+        raise OutputError(f"{str(path)!r}: is not a usable path")
+    locations = tensors.locations(stored.proto)
+    base = stored.folder.base if stored.folder else path.parent
+    made: list[Path] = []
+    try:
+        if locations and stored.folder is None:
+            _expect_external(stored.proto, path)
+        for location in locations:
+            data, target = base / location, path.parent / location
+            if os.path.realpath(path) in (os.path.realpath(data), os.path.realpath(target)):
+                raise OutputError(f"{path}: is the model's external data file; choose another name")
+            if files.carry(data, target, link):
+                made.append(target)
+        with files.atomic(path) as out:
+            stream(out)
+    except BaseException:
+        for target in made:
+            target.unlink(missing_ok=True)
+        raise
+
+
+def _expect_external(proto: onnx.ModelProto, path: Path) -> None:
+    """A model given in memory has no folder to take data files from: they must be at the output already."""
+    try:
+        tensors.check_external(proto, Folder.of(path))
+    except ModelError as error:
+        raise OutputError(f"{path}: {error}; give the model as a path, so that its data files are found") from error
+
+
+def whole(stored: Stored) -> onnx.ModelProto:
+    """A new ModelProto with the left-out weights in it; external data stays external. Raises ModelError above 2 GiB."""
+    left_out = [where for t in stored.proto.graph.initializer if (where := tensors.marked(t))]
+    if stored.proto.ByteSize() + sum(where.length for where in left_out) > LIMIT:
+        raise ModelError("the model is above 2 GiB and does not fit into one ModelProto; save it to a file")
+    proto = onnx.ModelProto()
+    proto.CopyFrom(stored.proto)
+    for tensor in proto.graph.initializer:
+        if where := tensors.marked(tensor):
+            tensors.unmark(tensor)
+            tensor.raw_data = stored.source.read(where.offset, where.length)
+    return proto

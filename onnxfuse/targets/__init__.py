@@ -1,0 +1,96 @@
+"""Targets: what a runtime does with the file that it is given.
+
+A target knows which chains of neighbouring nodes the runtime executes as one kernel by itself, and for which fused
+operators it has kernels. Gains are computed on that execution, so a rewrite that the runtime does anyway gains
+nothing, and one that breaks the runtime's own fusion loses.
+
+Sources: onnxruntime 1.31/1.32, kernel registrations and optimizer sources, and the graphs that it saves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from onnx import TensorProto
+
+from onnxfuse.errors import UsageError
+
+MICROSOFT = "com.microsoft"
+ONNXFUSE = "onnxfuse"
+
+
+@dataclass(frozen=True, slots=True)
+class FusedKernel:
+    """A kernel for a fused operator: the ONNX dtypes it takes and the activations it can end with."""
+
+    dtypes: frozenset[int]
+    activations: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A runtime with its default options.
+
+    device: the device that is assumed when none is named.
+    kernels: fused operators by (domain, op_type).
+    chains: op_type sequences which the runtime executes as one kernel by itself, for `chain_dtypes`.
+    functions_are_kernels: a function node counts as one kernel (an idealised compiler); otherwise its body runs node
+        by node, as onnxruntime inlines it.
+    """
+
+    name: str
+    title: str
+    device: str
+    kernels: Mapping[tuple[str, str], FusedKernel] = field(default_factory=dict)
+    chains: frozenset[tuple[str, ...]] = frozenset()
+    chain_dtypes: frozenset[int] = frozenset({TensorProto.FLOAT})
+    functions_are_kernels: bool = False
+
+
+_CPU_CONV_ACTIVATIONS = ("Relu", "Clip", "LeakyRelu", "Sigmoid", "Tanh", "HardSigmoid")
+
+_TARGETS = {
+    t.name: t
+    for t in (
+        Target(
+            "ort-cuda",
+            "onnxruntime, CUDA provider, default level",
+            "h200",
+            # The CUDA FusedConv is registered for float only and its constructor takes Relu only.
+            kernels={(MICROSOFT, "FusedConv"): FusedKernel(frozenset({TensorProto.FLOAT}), frozenset({"Relu"}))},
+        ),
+        Target(
+            "ort-cpu",
+            "onnxruntime, CPU provider, default level",
+            "avx2_core",
+            # No kernel is emitted: FusedConv keeps a node out of the blocked NCHWc layout (measured 0.93x on residual
+            # blocks), and the runtime makes the same fusions by itself.
+            chains=frozenset(
+                {("Conv", a) for a in (*_CPU_CONV_ACTIVATIONS, "HardSwish")}
+                | {("Conv", "Add"), ("Conv", "Add", "Relu"), ("Conv", "Sum"), ("Conv", "Sum", "Relu")}
+                | {("Gemm", a) for a in ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "Elu", "HardSigmoid", "Softplus")}
+            ),
+        ),
+        Target(
+            "portable",
+            "any runtime: standard operators and local functions, one kernel a node",
+            "h200",
+            functions_are_kernels=True,
+        ),
+    )
+}
+
+
+def names() -> list[str]:
+    """Names of all targets, sorted."""
+    return sorted(_TARGETS)
+
+
+def find(name: str | Target) -> Target:
+    """The target of that name. Raises UsageError."""
+    if isinstance(name, Target):
+        return name
+    if name not in _TARGETS:
+        raise UsageError(f"unknown target '{name}'; known: {', '.join(names())}")
+    return _TARGETS[name]

@@ -1,0 +1,279 @@
+"""Does the optimized model compute what the original computes? Interface, checker, and numbers from onnxruntime.
+
+Both files run in onnxruntime on the CPU without its own optimizations, on the same seeded feeds. Two cases always run:
+normal data, and wider data, at the next batch size where the batch is free; a third one sets the overridable
+initializers, if there are any. More (other sizes, positive data) follow while the original has run for less than a
+quarter of a second in all: they can only find more, so a slow machine tests less, never to another standard.
+
+A case can be too rough to judge by: where the original's output moves by more than the tolerance when its inputs move
+by one unit in the last place, an error of that size proves nothing. Such a case is left out for that output, and an
+output with no other case is not verified. Only cases with an error are tried for this.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import onnx
+
+from onnxfuse import feeds as fd
+from onnxfuse import interface, runtime
+from onnxfuse.differences import OutputDifference, describe, difference
+from onnxfuse.errors import Finding, OnnxfuseError
+from onnxfuse.jsonable import plain
+
+# Allowed error of a float output relative to its scale, by the relative step of the coarsest number format inside the
+# model. float32: the project's bar, 84 steps, room for a sum in another order and nothing else; float64: the same bar
+# is far below any fault, 1e-12 leaves room for another libm. A float16 or 8-bit value is rounded after each operator
+# and a fused chain rounds elsewhere: a few steps of that format may move, more would be another computation.
+_TOLERANCE = {2.0**-52: 1e-12, 2.0**-23: 1e-5, 2.0**-10: 8 * 2.0**-10, 2.0**-7: 4 * 2.0**-7}
+
+# Integer, boolean and string outputs must be equal. Where one is cut from floats (ArgMax, a threshold), elements lie on
+# the edge: up to 1 % may flip if a quarter as many flip in the original alone when its inputs move by one ulp.
+_FLIPS = 0.01
+_ROUGH = 4  # an error of up to so many times the original's own movement is no evidence
+_BUDGET = 0.25  # seconds of the original's run time after which no further optional case is made
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The answer: ok, the largest error of all outputs, the cases judged, and the first problem (None where ok).
+
+    outputs: the worst difference of each output over the cases, `compared` summed over them.
+    """
+
+    ok: bool
+    max_error: float
+    outputs: tuple[OutputDifference, ...]
+    cases: int
+    reason: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The same names in a dict for JSON; an infinite error is null."""
+        data: dict[str, Any] = plain(self)
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    feeds: fd.Feeds
+    outputs: runtime.Outputs
+    text: str
+
+
+def compare(
+    original: Path,
+    optimized: Path,
+    *,
+    dims: Mapping[str, int] | None = None,
+    seed: int = 0,
+    tolerance: float | None = None,
+    level: str = "disabled",
+) -> Verdict:
+    """Judge one optimized model. `tolerance` (relative to an output's scale) replaces the one of the model's dtype.
+
+    level: onnxruntime's optimization level for both sides. What cannot be verified is not ok and has a reason. Raises
+    ModelError for a file that is no model, UsageError for an unknown key of `dims`, MissingDependency.
+    """
+    with ThreadPoolExecutor(2) as pool:  # a session is created without the interpreter lock: both at once
+        first, second = (pool.submit(runtime.cpu_session, path, level) for path in (original, optimized))
+        if problem := _static_problem(original, optimized):
+            return _no(problem)
+        try:
+            reference = Reference(original, dims=dims, seed=seed, tolerance=tolerance, level=level, _open=first.result)
+        except Finding as finding:
+            return _no(str(finding))
+        return reference._judge(second.result)
+
+
+class Reference:
+    """The original: its session, feeds and outputs, against which any number of optimized models is judged."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        dims: Mapping[str, int] | None = None,
+        seed: int = 0,
+        tolerance: float | None = None,
+        level: str = "disabled",
+        _open: Callable[[], Any] | None = None,
+    ) -> None:
+        """Open the original and run its cases; arguments and errors as in `compare`.
+
+        Raises Finding where onnxruntime does not load the original, or no inputs are found under which it runs.
+        """
+        self.path = path
+        self.interface = interface.read(path)
+        self._dims, self._seed, self._level = dict(dims or {}), seed, level
+        self._tolerance = _TOLERANCE[self.interface.step] if tolerance is None else tolerance
+        self._seconds = 0.0
+        self._own: dict[int, dict[str, OutputDifference]] = {}
+        self.unsteady: str | None = None  # an output that differs between two runs on the same feeds, once seen
+        try:
+            self._session = _open() if _open else runtime.cpu_session(path, level)
+        except OnnxfuseError:
+            raise
+        except Exception as error:
+            raise Finding(f"onnxruntime does not load the original: {runtime.first_line(error)}") from error
+        binding, feeds, outputs = runtime.find_feeds(self._run, self.interface, self._dims, seed)
+        self._cases = [_Case(feeds, outputs, _text(binding, fd.NORMAL))]
+        self._add_cases(binding)
+
+    def check(self, optimized: Path) -> Verdict:
+        """Judge an optimized model."""
+        if problem := _static_problem(self.path, optimized):
+            return _no(problem)
+        return self._judge(lambda: runtime.cpu_session(optimized, self._level))
+
+    def _run(self, feeds: fd.Feeds) -> runtime.Outputs:
+        start = perf_counter()
+        outputs = runtime.run(self._session, feeds)
+        self._seconds += perf_counter() - start
+        return outputs
+
+    def _add(self, binding: fd.Binding, kind: fd.Kind, override: bool = False) -> bool:
+        """Whether the original runs so; then it is a case."""
+        feeds = fd.make(self.interface, binding, kind, self._seed, draw=len(self._cases), override=override)
+        with suppress(Exception):  # sizes or data that the original refuses are no case
+            self._cases.append(_Case(feeds, self._run(feeds), _text(binding, kind)))
+            return True
+        return False
+
+    def _add_cases(self, base: fd.Binding) -> None:
+        if not self.interface.inputs:
+            return
+        others = list(fd.variants(self.interface, self._dims, base))
+        wide = (fd.WIDE, fd.SCALED, fd.NORMAL)
+        any(self._add(binding, kind) for binding in (*others[:1], base) for kind in wide)
+        if self.interface.overridable:
+            self._add(base, fd.NORMAL, override=True)
+        plan = [(b, fd.NORMAL) for b in others[1:]] + [(base, fd.UNIT), *([(base, fd.WIDE)] if others else [])]
+        for binding, kind in plan:
+            if self._seconds > _BUDGET:
+                return
+            self._add(binding, kind)
+
+    def _judge(self, session: Callable[[], Any]) -> Verdict:
+        try:
+            opened = session()
+        except Exception as error:  # noqa: BLE001 - onnxruntime has no one base class
+            return _no(f"optimized model does not load: {runtime.first_line(error)}")
+        rows: list[list[OutputDifference | None]] = []
+        for i, case in enumerate(self._cases):
+            try:
+                outputs = runtime.run(opened, case.feeds)
+            except Exception as error:  # noqa: BLE001
+                return _no(f"optimized model does not run ({case.text}): {runtime.first_line(error)}")
+            rows.append([self._weigh(i, d) for d in self._differences(case.outputs, outputs)])
+        return self._verdict(rows)
+
+    def _differences(self, a: runtime.Outputs, b: runtime.Outputs) -> Iterator[OutputDifference]:
+        for name, original in a.items():
+            yield difference(name, original, b.get(name), self._tolerance)
+
+    def _weigh(self, i: int, d: OutputDifference) -> OutputDifference | None:
+        """The difference as it counts in case i; None where the original is too rough there to judge by."""
+        if d.ok or d.cause in ("dtype", "missing"):
+            return d
+        own = self._movement(i)[d.name]
+        allowed = _ROUGH * own.max_error
+        if d.tolerance == 0 and d.max_error <= min(_FLIPS, allowed):
+            return replace(d, tolerance=min(_FLIPS, allowed), ok=True, cause=None)
+        rough = own.max_error > own.tolerance and d.max_error <= allowed and d.cause in ("value", own.cause)
+        return None if rough else d
+
+    def _movement(self, i: int) -> dict[str, OutputDifference]:
+        """By how much the original's own outputs move in case i: run again, and run on feeds moved by one ulp."""
+        if i not in self._own:
+            case = self._cases[i]
+            again = self._differences(case.outputs, self._run(case.feeds))
+            self.unsteady = self.unsteady or next((d.name for d in again if not d.ok), None)
+            moved = self._run(fd.nudge(case.feeds, self._seed))
+            self._own[i] = {d.name: d for d in self._differences(case.outputs, moved)}
+        return self._own[i]
+
+    def _verdict(self, rows: list[list[OutputDifference | None]]) -> Verdict:
+        worst: dict[str, OutputDifference] = {}
+        reason = None
+        for case, row in zip(self._cases, rows, strict=True):
+            for d in filter(None, row):
+                reason = reason or (None if d.ok else f"{describe(d)} ({case.text})")
+                seen = worst.get(d.name, d)
+                compared = d.compared + (seen.compared if d.name in worst else 0)
+                key = (not d.ok, d.max_error) > (not seen.ok, seen.max_error)
+                worst[d.name] = replace(d if key else seen, compared=compared)
+        judged = sum(None not in row for row in rows)
+        unjudged = next((name for name in self._cases[0].outputs if name not in worst), None)
+        if self.unsteady:
+            reason = f"output '{self.unsteady}' of the original differs between two runs on the same inputs"
+        elif unjudged:
+            reason = (
+                reason or f"output '{unjudged}' cannot be judged: one ulp of the inputs moves it by more than allowed"
+            )
+        elif not any(d.compared for d in worst.values()):
+            reason = reason or "nothing to compare: every output is empty, NaN or infinite in every case"
+        outputs = tuple(worst.values())
+        return Verdict(reason is None, max((d.max_error for d in outputs), default=0.0), outputs, judged, reason)
+
+
+def guilty(n: int, build_and_check: Callable[[frozenset[int]], bool]) -> frozenset[int]:
+    """The rewrites, of 0 … n-1, to roll back so that the rest verifies; empty where all together verify.
+
+    build_and_check(kept) applies exactly those rewrites and tells whether the result verifies. A failing set is cut
+    down to a smallest one that still fails (binary search for its last member, then for the one before, in the spirit
+    of QuickXplain, Junker 2004); of it the last rewrite goes, the guilty one where it fails alone. Then again, until
+    the rest verifies: about k·log2(n) checks for k rewrites that fail alone. All n where even the empty set fails.
+    """
+    kept = list(range(n))
+    if build_and_check(frozenset(kept)):
+        return frozenset()
+    if not build_and_check(frozenset()):
+        return frozenset(kept)
+    while True:
+        needed: list[int] = []  # members of the failing set found so far; needed + rest always fails
+        rest = kept
+        while not needed or build_and_check(frozenset(needed)):
+            passes, fails = 0, len(rest)  # lengths of a prefix of rest that, with needed, passes and fails
+            while fails - passes > 1:
+                middle = (passes + fails) // 2
+                if build_and_check(frozenset([*needed, *rest[:middle]])):
+                    passes = middle
+                else:
+                    fails = middle
+            needed.append(rest[fails - 1])
+            rest = rest[: fails - 1]
+        kept = [i for i in kept if i != needed[0]]
+        if build_and_check(frozenset(kept)):
+            return frozenset(range(n)) - frozenset(kept)
+
+
+def _static_problem(original: Path, optimized: Path) -> str | None:
+    """What is wrong without running: the interface, or what onnx's checker says of the optimized model alone."""
+    if found := interface.difference(interface.read(original), interface.read(optimized)):
+        return found
+    try:
+        onnx.checker.check_model(str(optimized))
+    except onnx.checker.ValidationError as error:
+        with suppress(onnx.checker.ValidationError):  # what the original is guilty of too does not count
+            onnx.checker.check_model(str(original))
+            return f"optimized model is invalid: {runtime.first_line(error)}"
+    return None
+
+
+def _no(reason: str) -> Verdict:
+    return Verdict(False, math.inf, (), 0, reason)
+
+
+def _text(binding: fd.Binding, kind: fd.Kind) -> str:
+    """A case in words, for a reason: "batch=2, wide data"."""
+    return ", ".join(
+        [*(f"{key}={size}" for key, size in binding.items() if not key.endswith("=")), f"{kind.name} data"]
+    )

@@ -1,0 +1,57 @@
+"""The operator tests that come with onnx: every one is priced, and an operator has the MACs of its own definition."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+from onnxfuse import ir
+from onnxfuse.cost import Cost, costs
+from onnxfuse.cost.registry import FORMULAS, Unknown
+from onnxfuse.facts import Dim, infer
+
+from .conftest import call
+
+
+@pytest.fixture(scope="module")
+def cases() -> dict[str, tuple[Cost, ...]]:
+    from onnx.backend.test.case.node import collect_testcases
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # overflow in onnx's own reference computations
+        found = collect_testcases(None)
+    return {case.name: costs(infer(ir.read(case.model))) for case in found}
+
+
+def macs(cost: tuple[Cost, ...]) -> Dim | None:
+    known = [c.macs for c in cost if c.macs is not None]
+    return sum(known[1:], known[0]) if len(known) == len(cost) else None
+
+
+def test_operator_has_the_macs_of_its_expansion(cases):
+    compared, with_macs = 0, 0
+    for name, cost in cases.items():
+        for twin in (f"{name}_expanded", f"{name}_expanded_ver18", f"{name}_ver18_expanded"):
+            if twin in cases and None not in (macs(cost), macs(cases[twin])):
+                assert macs(cost) == macs(cases[twin]), name
+                compared += 1
+                with_macs += macs(cost) != 0
+    assert compared >= 370
+    assert with_macs >= 60
+
+
+@pytest.mark.parametrize("rank", range(6))
+@pytest.mark.parametrize("out_rank", range(6))
+def test_no_formula_trips_over_a_malformed_node(rank, out_rank):
+    # every rank of inputs with every rank of outputs, with and without attributes
+    inputs, outputs = [" ".join(["f32", *["2"] * rank])] * 9, [" ".join(["f32", *["2"] * out_rank])] * 3
+    common = {"num_heads": 2, "kv_num_heads": 1, "q_num_heads": 2, "kernel_shape": (1, 1), "K": 2, "N": 2}
+    for (domain, name), entry in FORMULAS.items():
+        for attrs in ({}, common, common | {"axis": 9, "equation": "ij,jk", "mode": "linear"}):
+            for arity in (0, 1, 3, 9):
+                try:
+                    result = entry.formula(call(name, inputs[:arity], outputs, attrs, domain, 21))
+                except Unknown:
+                    continue
+                assert isinstance(result, Cost)

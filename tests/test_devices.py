@@ -1,0 +1,150 @@
+"""Device files: complete, sourced, dense rather than sparse, and consistent with the published hardware."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from onnxfuse import devices
+from onnxfuse.devices import Device
+from onnxfuse.errors import UsageError
+from onnxfuse.roofline import ridge
+
+FOLDER = Path(devices.__file__).parent
+NUMBERS = ("bandwidth", "cache_bandwidth", "cache_bytes", "launch")
+NAMES = ["a100_80gb", "avx2_core", "h100_sxm", "h200", "l4", "rtx_4090", "t4"]
+
+# Published structure of the chips, from which their peaks follow: SMs, boost clock of the tensor cores in GHz, dense
+# FP16 FMAs (with FP32 accumulation) an SM and clock, boost clock of the FP32 lanes, FP32 lanes an SM.
+# NVIDIA whitepapers: H100 V1.04 table 2 and p. 39 (1,830 MHz is the tensor clock), A100 V1.0 table 4 and p. 25, Ada
+# V2.02 appendix A, Turing appendix B; L4: 7,424 lanes at 2,040 MHz (TechPowerUp GPU database).
+CHIPS = {
+    "h200": (132, 1.83, 2048, 1.98, 128),
+    "h100_sxm": (132, 1.83, 2048, 1.98, 128),
+    "a100_80gb": (108, 1.41, 1024, 1.41, 64),
+    "l4": (58, 2.04, 512, 2.04, 128),
+    "rtx_4090": (128, 2.52, 256, 2.52, 128),
+    "t4": (40, 1.59, 512, 1.59, 64),
+}
+
+# Bus width in bits and transfers in Gbit/s a pin (TechPowerUp GPU database).
+MEMORY = {
+    "h100_sxm": (5120, 5.23),
+    "a100_80gb": (5120, 3.186),
+    "l4": (192, 12.5),
+    "rtx_4090": (384, 21.0),
+    "t4": (256, 10.0),
+}
+
+
+@pytest.fixture(params=NAMES)
+def device(request: pytest.FixtureRequest) -> Device:
+    return devices.find(str(request.param))
+
+
+def test_the_devices_of_the_package() -> None:
+    assert devices.names() == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_has_all_numbers_and_a_source_for_each(name: str) -> None:
+    data = tomllib.loads((FOLDER / f"{name}.toml").read_text("utf-8"))
+    assert data.keys() == {"title", "matrix", "vector", "sources", *NUMBERS}
+    assert data["sources"].keys() == {"matrix", "vector", *NUMBERS}
+    assert all(len(source) > 20 for source in data["sources"].values())
+    assert all(isinstance(data[n], float) and data[n] > 0 for n in NUMBERS)
+    assert all(isinstance(x, float) and x > 0 for table in ("matrix", "vector") for x in data[table].values())
+
+
+@pytest.mark.parametrize("name", CHIPS)
+def test_gpu_peaks_follow_from_the_published_chip(name: str) -> None:
+    sms, tensor_ghz, fmas, ghz, lanes = CHIPS[name]
+    device = devices.find(name)
+    assert device.matrix["fp16"] == pytest.approx(sms * tensor_ghz * 1e9 * fmas * 2, rel=0.02)
+    assert device.vector["fp32"] == pytest.approx(sms * ghz * 1e9 * lanes * 2, rel=0.02)
+
+
+@pytest.mark.parametrize("name", MEMORY)
+def test_gpu_bandwidth_follows_from_the_memory_bus(name: str) -> None:
+    bits, gbit = MEMORY[name]
+    assert devices.find(name).bandwidth == pytest.approx(bits / 8 * gbit * 1e9, rel=0.02)
+
+
+def test_a_core_with_avx2_does_32_flops_a_cycle() -> None:
+    core = devices.find("avx2_core")
+    assert core.vector["fp32"] == core.matrix["fp32"] == 2 * 8 * 2 * 3e9
+    assert core.vector["fp64"] == core.vector["fp32"] / 2
+
+
+def test_narrower_types_are_never_slower(device: Device) -> None:
+    for table in (device.matrix, device.vector):
+        ladder = [table[d] for d in ("fp64", "fp32", "tf32", "bf16", "fp8", "int8") if d in table]
+        assert ladder == sorted(ladder)
+        assert table.get("fp16", 0) >= table.get("bf16", 0)
+    assert all(rate >= device.vector.get(dtype, 0) for dtype, rate in device.matrix.items())
+
+
+def test_tensor_peaks_are_dense(device: Device) -> None:
+    """Structured sparsity doubles a figure; between types the dense steps are 2 (fp16 from tf32, int8 from fp16)."""
+    matrix = device.matrix
+    if "tf32" in matrix:
+        assert matrix["fp16"] == pytest.approx(2 * matrix["tf32"], rel=0.01)
+        assert matrix["bf16"] == matrix["fp16"]
+    if "fp8" in matrix:
+        assert matrix["fp8"] == pytest.approx(2 * matrix["fp16"], rel=0.01)
+
+
+def test_memory_caches_and_launch_are_of_the_right_size(device: Device) -> None:
+    assert 1.2 < device.cache_bandwidth / device.bandwidth < 10
+    assert 1e6 < device.cache_bytes < 1e9
+    assert 1e-7 < device.launch < 2e-5
+
+
+def test_the_ridge_point_is_sane(device: Device) -> None:
+    """FLOP/byte: a few on a CPU core, tens to hundreds on a GPU's matrix units, about 10 to 100 on its plain lanes."""
+    low, high = (3, 10) if device.name == "avx2_core" else (20, 500)
+    assert low < ridge(device, "fp32") < high
+    assert low < ridge(device, "fp16") < high
+    assert 3 < ridge(device, "fp32", matrix=False) < 110
+
+
+def test_peak_falls_back_to_the_fp32_rate() -> None:
+    t4 = devices.find("t4")
+    assert t4.peak("bf16", matrix=True) == t4.vector["fp32"]
+    assert t4.peak("fp16", matrix=True) == 65e12
+    assert t4.peak("fp64", matrix=True) == t4.vector["fp64"]
+
+
+def test_find_takes_a_device_and_a_file(tmp_path: Path) -> None:
+    h200 = devices.find("h200")
+    assert devices.find(h200) is h200
+    copy = tmp_path / "mine.toml"
+    copy.write_text((FOLDER / "h200.toml").read_text("utf-8"), "utf-8")
+    mine = devices.find(copy)
+    assert mine.name == "mine"
+    assert mine.matrix == h200.matrix
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("title = ", "mine"),
+        ('title = "x"\n[matrix]\n[vector]\nfp32 = 1e12\n', "bandwidth"),
+        ('title = "x"\nbandwidth = "fast"\ncache_bandwidth = 1.0\ncache_bytes = 1.0\nlaunch = 1.0\n', "mine"),
+    ],
+)
+def test_a_broken_file_is_named_in_one_line(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(text, "utf-8")
+    with pytest.raises(UsageError, match=said) as caught:
+        devices.find(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_device_lists_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"unknown device 'h300'; known: a100_80gb, .*h200"):
+        devices.find("h300")
+    with pytest.raises(UsageError, match="No such file"):
+        devices.find(tmp_path / "none.toml")

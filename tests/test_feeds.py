@@ -1,0 +1,161 @@
+"""Sizes are found for models whose needs the file does not say; data is the same on every machine."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import parser
+
+from onnxfuse import feeds as fd
+from onnxfuse import interface, runtime
+from onnxfuse.errors import Finding, UsageError
+
+
+@pytest.fixture
+def face(tmp_path):
+    """The interface of a model with the given inputs, as ONNX text."""
+
+    def of(inputs: str) -> interface.Interface:
+        path = tmp_path / "m.onnx"
+        onnx.save(parser.parse_model(f'<ir_version: 9, opset_import: ["" : 20]> g ({inputs}) => (float y) {{ }}'), path)
+        return interface.read(path)
+
+    return of
+
+
+def found(face: interface.Interface, accepts, dims=None, **options) -> dict[str, int]:
+    """The binding that is found for a model that runs where `accepts` of the shapes is true."""
+
+    def attempt(feeds):
+        if not accepts({name: a.shape if isinstance(a, np.ndarray) else a for name, a in feeds.items()}, feeds):
+            raise ValueError("no")
+        return {"y": np.ones(1)}
+
+    return dict(runtime.find_feeds(attempt, face, dims or {}, 0, **options)[0])
+
+
+def test_first_choices_are_small(face):
+    x = face("float[N,3,H,W] x, int64[N,S] ids")
+    assert found(x, lambda shapes, _: True) == {"N": 1, "H": 64, "W": 64, "S": 16}
+    assert found(x, lambda shapes, _: True, typical=True) == {"N": 1, "H": 224, "W": 224, "S": 128}
+
+
+def test_a_fixed_position_table_is_met(face):
+    assert found(face("float[N,3,H,W] x"), lambda s, _: s["x"][2:] == (224, 224))["H"] == 224
+    assert found(face("float[N,T] x"), lambda s, _: s["x"][1] >= 400)["T"] == 512
+
+
+def test_two_dims_that_must_fit_each_other(face):
+    both = face("float[A,B] x, float[C,D] w")
+    binding = found(both, lambda s, _: s["x"][1] == s["w"][0])
+    assert binding["B"] == binding["C"]
+
+
+def test_channels_last_and_unnamed_dims(face):
+    last = face("float[N,H,W,3] x")
+    assert found(last, lambda s, _: True) == {"N": 1, "H": 64, "W": 64}
+    assert found(face("float[?,?,?,?] x"), lambda s, _: True) == {"x.0": 1, "x.1": 3, "x.2": 64, "x.3": 64}
+
+
+def test_a_cache_and_a_sum_of_symbols(face):
+    model = "int64[batch, seq] ids, float[batch, 8, past_len, 64] k, int64[batch, {}] attention_mask"
+    total = face(model.format('"past_len + seq"'))
+    assert fd.free_dims(total) == ["batch", "seq", "past_len"]  # the sum is no key of its own
+    feeds = fd.make(total, {"batch": 2, "seq": 3, "past_len": 5}, fd.NORMAL)
+    assert feeds["attention_mask"].shape == (2, 8)
+    assert feeds["attention_mask"].all()  # full in the first case: a row that attends to nothing is NaN
+
+
+def test_sampling_rates_and_other_scalars(face):
+    speech = face("float[B,576] x, int64 sr")
+    assert found(speech, lambda _, f: f["sr"] == 16000)["sr="] == 16000
+    other = face("float[B,576] x, int64[1] k")
+    assert found(other, lambda _, f: f["k"][0] == 2)["k="] == 2
+
+
+def test_given_dims_are_kept(face):
+    x = face("float[N,3,H,W] x")
+    assert found(x, lambda s, _: True, {"H": 7, "x.0": 5}) == {"H": 7, "N": 5, "W": 64}
+    with pytest.raises(UsageError, match="no input has a free dimension 'height'; free dimensions: N, H, W"):
+        found(x, lambda s, _: True, {"height": 7})
+
+
+def test_nothing_found(face):
+    with pytest.raises(Finding, match=r"no inputs were found.*--dim N=… --dim T=…"):
+        found(face("float[N,T] x"), lambda s, _: False)
+    with pytest.raises(Finding, match=r"onnxruntime: no\)$"):
+        found(face("float[2,3] x"), lambda s, _: False)
+
+
+def test_variants_change_the_batch_first_and_keep_what_is_given(face):
+    x = face("float[N,3,H,W] x")
+    base = {"N": 1, "H": 64, "W": 64}
+    sizes = [(v["N"], v["H"], v["W"]) for v in fd.variants(x, {}, base)]
+    assert sizes == [(2, 64, 64), (3, 96, 96), (1, 96, 128)]
+    assert all(v["H"] == 64 for v in fd.variants(x, {"H": 64}, base))
+    assert list(fd.variants(face("float[2,3] x"), {}, {})) == []
+
+
+def test_data_is_signed_seeded_and_reproducible(face):
+    x = face("float[N,64] x, bool[N] b, int64[N,S] ids, uint8[N,3,4,4] image, string[L] s")
+    binding = {"N": 4, "S": 16, "L": 50}
+    a, b = (fd.make(x, binding, fd.NORMAL, seed) for seed in (0, 0))
+    assert all(np.array_equal(a[k], b[k]) for k in a)
+    assert a["x"].dtype == np.float32
+    assert a["x"].min() < -1.5
+    assert a["x"].max() > 1.5
+    assert set(np.unique(a["ids"])) == {0, 1}
+    assert a["image"].max() > 200
+    assert set(a["b"]) <= {True, False}
+    assert all(isinstance(s, str) for s in a["s"])
+    assert not np.array_equal(a["x"], fd.make(x, binding, fd.NORMAL, 1)["x"])
+    assert not np.array_equal(a["x"], fd.make(x, binding, fd.NORMAL, 0, draw=1)["x"])
+
+
+def test_the_first_numbers_are_those_of_numpys_pcg64(face):
+    """The stream is numpy's own for the seed (seed, draw, position), so that others can make the same feeds."""
+    expected = np.random.Generator(np.random.PCG64([7, 2, 1])).standard_normal((2, 3)).astype(np.float32)
+    feeds = fd.make(face("float[1] a, float[2,3] x"), {}, fd.NORMAL, 7, draw=2)
+    assert np.array_equal(feeds["x"], expected)
+
+
+def test_nudge_moves_floats_by_one_ulp_and_nothing_else(face):
+    feeds = fd.make(face("float[64] x, float16[64] h, int64[64] i"), {}, fd.NORMAL)
+    moved = fd.nudge(feeds)
+    assert np.array_equal(moved["i"], feeds["i"])
+    for name in "xh":
+        step = np.abs(moved[name] - feeds[name]) / np.spacing(np.abs(feeds[name]))
+        assert step.max() <= 2  # eps relative is one or two units in the last place
+        assert (step > 0).mean() > 0.9
+
+
+def test_what_cannot_be_fed_is_named(face):
+    with pytest.raises(UsageError, match=r"input 'x' of type int4\[2\] cannot be fed"):
+        fd.make(face("int4[2] x"), {}, fd.NORMAL)
+
+
+def test_types_as_text(face):
+    types = {p.name: p.type for p in face("float[N,3] a, int64 b, seq(float[?]) c, optional(float[2]) d").inputs}
+    assert types == {"a": "float[N,3]", "b": "int64[]", "c": "sequence(float[])", "d": "optional(float[2])"}
+
+
+@pytest.mark.parametrize(
+    ("body", "step"),
+    [
+        ("(float[2] x) => (float[2] y) { y = Relu(x) }", 2.0**-23),
+        ("(double[2] x) => (double[2] y) { y = Relu(x) }", 2.0**-52),
+        ("(float16[2] x) => (float16[2] y) { y = Relu(x) }", 2.0**-10),
+        ("(float[2] x) => (float[2] y) { h = Cast<to = 10>(x) y = Cast<to = 1>(h) }", 2.0**-10),
+        ("(float[2] x) => (float[2] y) { h = Cast<to = 16>(x) y = Cast<to = 1>(h) }", 2.0**-7),
+        ("(float[2] x, float s) => (float[2] y) { q = QuantizeLinear(x, s) y = DequantizeLinear(q, s) }", 2.0**-7),
+        (
+            "(float[2] x, bool c) => (float[2] y) { y = If(c) <then_branch = t () => (z) "
+            "{ h = Cast<to = 10>(x) z = Cast<to = 1>(h) }, else_branch = e () => (w) { w = Relu(x) }> }",
+            2.0**-10,
+        ),
+    ],
+)
+def test_the_coarsest_format_inside(tmp_path, body, step):
+    onnx.save(parser.parse_model(f'<ir_version: 9, opset_import: ["" : 20]> g {body}'), tmp_path / "m.onnx")
+    assert interface.read(tmp_path / "m.onnx").step == step

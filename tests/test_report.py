@@ -1,0 +1,273 @@
+"""The text reports: what they say, how wide they are, and that they are plain text."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from onnxfuse import devices
+from onnxfuse.candidates import Candidate
+from onnxfuse.facts.expr import symbol
+from onnxfuse.patterns import Refusal
+from onnxfuse.report import text, units
+from onnxfuse.report.console import Cell, Column, render, table
+from onnxfuse.report.tables import ranked
+from onnxfuse.rewrite import Fusion
+from onnxfuse.roofline import Row, Totals
+
+
+@pytest.mark.parametrize(
+    ("x", "said"),
+    [
+        *[(0, "0"), (7, "7"), (999, "999"), (1000, "1.00 k"), (1234, "1.23 k"), (999_999, "1.00 M")],
+        *[(12_345_678, "12.3 M"), (4_089_184_256, "4.09 G"), (123e12, "123 T"), (-8_000_000, "-8.00 M")],
+        *[(None, "?"), (5 * 10**21, "5,000 E")],
+    ],
+)
+def test_count(x: float | None, said: str) -> None:
+    assert units.count(x) == said
+
+
+def test_bytes_and_seconds() -> None:
+    assert units.size(512) == "512 B"
+    assert units.size(102_228_128) == "102 MB"
+    assert units.size(None) == "?"
+    assert [units.time(t) for t in (0, 500e-9, 2.2e-6, 999.9e-6, 0.0123, 61.5)] == [
+        "0 s", "500 ns", "2.20 µs", "1.00 ms", "12.3 ms", "61.5 s",
+    ]  # fmt: skip
+    assert units.megabytes(0) == "0"
+    assert units.megabytes(4_000) == "<0.01"
+    assert units.megabytes(1_234_567_890) == "1,234.57"
+    assert units.percent(1, 8) == "12.5 %"
+    assert units.percent(1, 0) == "–"
+
+
+def test_a_symbolic_count_prints_its_expression() -> None:
+    assert units.count(symbol("batch") * 4) == str(symbol("batch") * 4)
+    assert units.size(symbol("batch")).endswith(" B")
+
+
+def test_shorten_keeps_both_ends_and_removes_control_characters() -> None:
+    assert units.shorten("short", 10) == "short"
+    assert units.shorten("/model/encoder/layer.11/attention/MatMul", 16) == "/mode…ion/MatMul"
+    assert units.shorten("a\x1b[31m\nb", 20) == "a?[31m?b"
+
+
+ROW = Row(
+    name="/stem/conv/Conv", op_type="Conv", domain="", scope="", inputs=("x", "w"), outputs=("y",), kind="conv",
+    flops=236_027_904, macs=118_013_952, transcendentals=0, bytes_read=639_744, bytes_written=3_211_264,
+    bytes=3_851_008, intensity=61.29, seconds=3.0e-6, bound="memory",
+)  # fmt: skip
+VIEW = replace(
+    ROW, name="", op_type="Reshape", outputs=("flat",), kind="view", flops=0, macs=0, bytes_read=0, bytes_written=0,
+    bytes=0, intensity=None, seconds=0.0, bound=None,
+)  # fmt: skip
+LIGHT = replace(ROW, name="relu", op_type="Relu", flops=802_816, bytes=6_422_528, intensity=0.125, seconds=3.5e-6)
+ALIEN = replace(
+    ROW, name="odd", op_type="Odd", domain="my", kind="custom", flops=None, macs=None, transcendentals=None,
+    bytes_read=None, bytes_written=None, bytes=None, intensity=None, seconds=None, bound=None,
+)  # fmt: skip
+TOTALS = Totals(
+    flops=236_830_720, macs=118_013_952, transcendentals=5, bytes_read=3_851_008, bytes_written=6_422_528,
+    bytes=10_273_536, intensity=23.05, seconds=6.5e-6, bound="memory", params=9_408, weight_bytes=37_632,
+    peak_activation_bytes=6_422_528, coverage=0.75, unknown=("my::Odd",),
+)  # fmt: skip
+CANDIDATES = (
+    Candidate(("/stem/conv/Conv", "relu"), ("Conv", "Relu"), 23.05, 61.5, 6_422_528, 3.3e-6, "conv_relu", None),
+    Candidate(
+        ("fc1", "fc2"), ("MatMul", "Gelu"), 250.0, 300.0, 4_096, 1e-9, None,
+        "all are compute-bound (MatMul 300.0 and Gelu 220.0 FLOP/byte, the limit is 103.1)",
+    ),
+)  # fmt: skip
+
+
+def analysis(nodes: tuple[Row, ...] = (VIEW, ROW, LIGHT, ALIEN), totals: Totals = TOTALS, **options: Any) -> str:
+    report = SimpleNamespace(
+        model="stem.onnx", device="h200", target="ort-cuda", dims={"batch": 1}, assumed=(), totals=totals, nodes=nodes,
+        candidates=options.pop("candidates", CANDIDATES),
+    )  # fmt: skip
+    return text.analysis(report, **options)  # type: ignore[arg-type]
+
+
+def test_analysis_says_everything_once() -> None:
+    said = analysis()
+    assert said.splitlines()[0] == "stem.onnx on NVIDIA H200, target ort-cuda, batch=1"
+    assert re.search(r"/stem/conv/Conv +Conv +236 M +3\.85 +61\.3 +memory +3\.0 +46\.2 %", said)
+    assert re.search(r"→ flat +Reshape +0 +0 +– +– +0\.0 +0\.0 %", said)
+    assert re.search(r"odd +Odd +\? +\? +– +– +\? +–", said)
+    assert "FLOPs           ≥ 237 M (118 M MACs; 5 special functions apart)" in said
+    assert "memory traffic  ≥ 10.3 MB (3.85 MB read, 6.42 MB written)" in said
+    # 494.7 TFLOP/s of TF32 / 4.8 TB/s
+    assert "23.1 FLOP/byte (ridge point of the device in fp32: 103), of the nodes of known cost" in said
+    assert "≥ 6.50 µs estimated, in nodes bound by memory (100 %)" in said
+    assert "9.41 k parameters, 37.6 kB" in said
+    assert "the cost of 3 of 4 nodes is known; unknown for my::Odd" in said
+    assert re.search(r"1 +Conv → Relu +/stem/conv/Conv +23\.1 → 61\.5 +6\.42 MB +3\.30 µs +yes: conv_relu", said)
+    assert re.search(r"2 +MatMul → Gelu +fc1 +250 → 300 +4\.10 kB +1\.00 ns +all are compute-bound$", said)
+
+
+def test_complete_totals_are_no_lower_bound() -> None:
+    said = analysis((ROW,), replace(TOTALS, coverage=1.0, unknown=()))
+    assert "≥" not in said
+    assert "the cost of 1 of 1 nodes is known" in said
+
+
+def test_many_unknown_operators_are_not_all_named() -> None:
+    said = analysis(totals=replace(TOTALS, unknown=tuple(f"ai.onnx::Op{i}" for i in range(11))))
+    assert "unknown for Op0, Op1, Op2, Op3, Op4, Op5, Op6, Op7 and 3 more" in " ".join(said.split())
+
+
+def test_top_counts_what_it_leaves_out_and_0_means_all() -> None:
+    said = analysis(top=1)
+    assert "… and 3 more nodes with 46.2 % of the time" in said
+    assert "… and 1 more candidates" in said
+    assert "more nodes" not in analysis(top=0)
+    assert "No fusion candidates." in analysis(candidates=())
+
+
+@pytest.mark.parametrize(
+    ("sort", "names"),
+    [
+        ("order", ["", "/stem/conv/Conv", "relu", "odd"]),
+        ("time", ["relu", "/stem/conv/Conv", "", "odd"]),
+        ("bytes", ["relu", "/stem/conv/Conv", "", "odd"]),
+        ("flops", ["/stem/conv/Conv", "relu", "", "odd"]),
+        ("intensity", ["relu", "/stem/conv/Conv", "", "odd"]),
+    ],
+)
+def test_sorting(sort: str, names: list[str]) -> None:
+    assert [row.name for row in ranked((VIEW, ROW, LIGHT, ALIEN), sort)] == names
+
+
+LONG = replace(ROW, name="/model/encoder/" + "/".join(f"layer.{i}" for i in range(40)), op_type="LayerNormalization")
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    long = replace(CANDIDATES[1], nodes=(LONG.name, LONG.name), op_types=("LayerNormalization", "MatMul"))
+    rows = (ROW, LONG, ALIEN)
+    result = optimized(
+        fusions=(replace(FUSION, sources=(LONG.name,) * 3),), refused=(replace(REFUSAL, node=LONG.name),)
+    )
+    for said in (
+        analysis(rows, candidates=(*CANDIDATES, long), width=width),
+        text.optimization(result, explain=True, width=width),
+        text.device_table([devices.find(n) for n in devices.names()], width=width),
+    ):
+        assert max(map(len, said.splitlines())) <= width
+        assert not any(line.endswith(" ") for line in said.splitlines())
+
+
+def test_plain_text_has_no_escape_codes_and_names_are_no_markup() -> None:
+    rows = (replace(ROW, name="[bold]:boom: x[/bold]"), replace(ROW, name="evil\x1b[2J"))
+    assert "\x1b" not in analysis(rows)
+    assert "[bold]:boom: x[/bold]" in analysis(rows)
+    assert "\x1b[33mmemory" in analysis(rows, colour=True)
+    assert "\x1b[2J" not in analysis(rows, colour=True)
+
+
+def test_the_environment_does_not_change_a_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = analysis()
+    for name, value in {"COLUMNS": "40", "FORCE_COLOR": "1", "TERM": "dumb", "NO_COLOR": "1"}.items():
+        monkeypatch.setenv(name, value)
+    assert analysis() == expected
+
+
+def test_symbolic_costs_ask_for_dims() -> None:
+    n = symbol("batch")
+    row = replace(ROW, flops=n * 2, bytes=n * 8, intensity=None, seconds=None, bound=None)
+    said = analysis((row,), replace(TOTALS, flops=n * 2, bytes=n * 8, intensity=None, seconds=None, bound=None))
+    assert "depends on free dims: bind them with --dim NAME=N" in said
+
+
+FUSION = Fusion("conv_relu", "/stem/conv/Conv", ("/stem/conv/Conv", "relu"), 6_422_528, 0, 3.3e-6)
+REFUSAL = Refusal("conv_relu", "head", "the value between them is a graph output")
+
+
+def optimized(**changes: Any) -> Any:
+    after = replace(TOTALS, bytes=5_136_768, seconds=3.25e-6, intensity=46.1, peak_activation_bytes=6_422_500)
+    verdict = SimpleNamespace(ok=True, max_error=2.4e-7, cases=3, reason=None, outputs=())
+    fields = {
+        "source": "in.onnx", "output": "out.onnx", "target": "ort-cuda", "device": "h200", "dims": {}, "assumed": (),
+        "before": TOTALS, "after": after, "fusions": (FUSION, FUSION), "refused": (REFUSAL,), "verdict": verdict,
+        "rolled_back": (), "seconds": 1.25,
+    }  # fmt: skip
+    return SimpleNamespace(**fields | changes)
+
+
+def test_optimization_by_rule() -> None:
+    said = text.optimization(optimized())
+    assert said.splitlines()[0] == "in.onnx → out.onnx, target ort-cuda, device h200"
+    assert re.search(r"FLOPs +237 M +237 M +same", said)
+    assert re.search(r"memory traffic +10\.3 MB +5\.14 MB +-50\.0 %", said)  # 5,136,768 / 10,273,536 = 0.500
+    assert re.search(r"estimated time +6\.50 µs +3\.25 µs +-50\.0 %", said)
+    assert re.search(r"conv_relu +2 +12\.8 MB +0 +6\.60 µs", said)
+    assert re.search(r"activations, peak +6\.42 MB +6\.42 MB +≈ 0 %", said)
+    assert "1 more were not made; --explain says why." in said
+    assert "Same results: 3 cases, largest error 2.4e-07 of the output's scale (1.2 s)" in said
+
+
+def test_optimization_explained() -> None:
+    said = text.optimization(optimized(rolled_back=(FUSION,), output=None), explain=True)
+    assert "in.onnx → (not written)" in said
+    assert len(re.findall(r"conv_relu +/stem/conv/Conv \+ relu +6\.42 MB +0 +3\.30 µs", said)) == 2
+    assert re.search(r"conv_relu +head +the value between them is a graph output", said)
+    assert "1 rolled back" in said
+
+
+def test_optimization_without_a_rewrite_or_a_verdict() -> None:
+    said = text.optimization(optimized(fusions=(), refused=(), verdict=None, after=TOTALS))
+    assert "Nothing to rewrite" in said
+    assert "Nothing was changed (1.2 s)" in said
+    exact = SimpleNamespace(ok=True, max_error=0.0, cases=2, reason=None, outputs=())
+    assert "Same results: 2 cases, no difference at all (1.2 s)" in text.optimization(optimized(verdict=exact))
+    assert "Not verified (1.2 s)" in text.optimization(optimized(verdict=None))
+
+
+def test_verification() -> None:
+    good = SimpleNamespace(name="logits", dtype="float32", max_error=2.4e-7, tolerance=1e-5, scale=12.3, ok=True)
+    bad = SimpleNamespace(name="boxes", dtype="float32", max_error=0.5, tolerance=1e-5, scale=4.0, ok=False)
+    verdict: Any = SimpleNamespace(ok=False, max_error=0.5, cases=2, reason="boxes differs", outputs=(good, bad))
+    said = text.verification(verdict)
+    assert said.startswith("DIFFERENT: boxes differs")
+    assert re.search(r"logits +float32 +2\.4e-07 +1\.0e-05 +12\.3 +same", said)
+    assert re.search(r"boxes +float32 +5\.0e-01 +1\.0e-05 +4 +DIFFERENT", said)
+
+
+def test_benchmark() -> None:
+    a = SimpleNamespace(
+        path="a.onnx", median_ms=1.5, p10_ms=1.4, p90_ms=1.75, peak_memory=52_000_000,
+        nodes_by_provider={"CUDAExecutionProvider": 120, "CPUExecutionProvider": 3},
+    )  # fmt: skip
+    b = SimpleNamespace(
+        path="b.onnx", median_ms=1.0, p10_ms=0.95, p90_ms=1.1, peak_memory=None, nodes_by_provider={"CUDA": 1}
+    )
+    report: Any = SimpleNamespace(
+        provider="cuda", device_name="NVIDIA H200", level="all", runs=100, models=(a, b),
+        ratio=SimpleNamespace(median=1.5, ci95=(1.48, 1.53)),
+    )  # fmt: skip
+    said = text.benchmark(report)
+    assert said.splitlines()[0] == "cuda on NVIDIA H200, level all, 100 runs each"
+    assert re.search(r"a\.onnx +1\.50 ms +1\.40 ms +1\.75 ms +52\.0 MB +CUDA 120, CPU 3", said)
+    assert re.search(r"b\.onnx +1\.00 ms +950 µs +1\.10 ms +\? +CUDA 1", said)
+    assert said.endswith("The second is faster: speed-up 1.500x (95 % confidence: 1.480x to 1.530x)")
+    for ci95, judged in {(0.9, 1.1): "No measurable difference", (0.8, 0.9): "The second is slower"}.items():
+        report.ratio = SimpleNamespace(median=0.95, ci95=ci95)
+        assert f"{judged}: speed-up 0.950x" in text.benchmark(report)
+
+
+def test_devices() -> None:
+    said = text.device_table([devices.find("h200")])
+    assert re.search(r"h200 +NVIDIA H200 +495 T +989 T +4\.80 T +50\.0 MB +103 +2\.20 µs", said)
+
+
+def test_a_table_narrower_than_its_content_cuts_and_wraps() -> None:
+    columns = [Column("name", cut=True), Column("n", right=True), Column("why", wrap=True)]
+    drawn = render([table(columns, [["x" * 60, Cell("12"), "because of many words " * 4]], 60)], 60, False)
+    assert max(map(len, drawn.splitlines())) <= 60
+    assert drawn.count("because") == 4
+    assert "…" in drawn

@@ -1,0 +1,396 @@
+"""Wrong models are found and named, right ones pass, and what cannot be judged is said to be so."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, parser
+
+from onnxfuse.errors import Finding, MissingDependency, ModelError, UsageError
+from onnxfuse.verify import Reference, Verdict, compare, guilty
+
+
+@pytest.fixture
+def judge(tmp_path):
+    """compare(a, b) of two models given as ONNX text bodies or protos."""
+
+    def run(a, b, **options) -> Verdict:
+        paths = []
+        for name, model in (("a.onnx", a), ("b.onnx", b)):
+            paths.append(tmp_path / name)
+            onnx.save(model if isinstance(model, onnx.ModelProto) else text(model), paths[-1])
+        return compare(*paths, **options)
+
+    return run
+
+
+def text(body: str, opset: int = 20, ir: int = 9) -> onnx.ModelProto:
+    imports = f'"" : {opset}, "ai.onnx.ml" : 3, "com.microsoft" : 1'
+    return parser.parse_model(f"<ir_version: {ir}, opset_import: [{imports}]> g {body}")
+
+
+RELU = "(float[N,4] x) => (float[N,4] y) { y = Relu(x) }"
+
+
+def test_the_same_model_is_ok(judge):
+    verdict = judge(RELU, RELU)
+    assert verdict.ok
+    assert verdict.reason is None
+    assert verdict.max_error == 0
+    assert verdict.cases >= 2
+    assert [(o.name, o.dtype, o.tolerance) for o in verdict.outputs] == [("y", "float32", 1e-5)]
+    assert verdict.to_json()["outputs"][0]["name"] == "y"
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("y = Relu(x)", "y = Identity(x)"),  # data must be negative too
+        ("r = Relu(x) y = Add(r, x)", "r = Relu(x) y = Add(r, r)"),  # the residual of another value
+        ("y = Clip(x)", "c = Constant<value_float = 6.0>() y = Min(x, c)"),  # data must reach beyond 6
+        ("y = Exp(x)", "z = Exp(x) c = Constant<value_float = 1.00003>() y = Mul(z, c)"),  # 3e-5 is not rounding
+    ],
+)
+def test_a_wrong_value_is_found(judge, right, wrong):
+    frame = "(float[N,64] x) => (float[N,64] y) {{ {} }}"
+    verdict = judge(frame.format(right), frame.format(wrong))
+    assert not verdict.ok
+    assert verdict.max_error > 1e-5
+    assert verdict.outputs[0].cause == "value"
+    assert verdict.reason.startswith("output 'y' is off by")
+
+
+def test_rounding_of_another_order_is_no_error(judge):
+    frame = "(float[N,64] x) => (float[N,64] y) <float a = {{0.3}}, float b = {{0.7}}> {{ {} }}"
+    verdict = judge(frame.format("z = Mul(x, a) y = Mul(z, b)"), frame.format("z = Mul(a, b) y = Mul(x, z)"))
+    assert verdict.ok
+    assert 0 < verdict.max_error < 2e-7
+
+
+def test_an_error_at_batch_two_only_is_found(judge):
+    """The first row, spread over the batch, is right at batch 1."""
+    spread = """(float[N,4] x) => (float[N,4] y) {
+        zero = Constant<value_ints = [0]>() one = Constant<value_ints = [1]>()
+        row = Slice(x, zero, one) shape = Shape(x) z = Expand(row, shape) y = Relu(z) }"""
+    verdict = judge(RELU, spread)
+    assert not verdict.ok
+    assert "N=2" in verdict.reason
+    assert judge(RELU, spread, dims={"N": 1}).ok
+
+
+def test_an_error_where_height_differs_from_width_is_found(judge):
+    frame = "(float[1,3,H,W] x) => (float[1,3,A,B] y) {{ {} }}"
+    right = "y = Transpose<perm = [0,1,3,2]>(x)"
+    wrong = "s = Shape(x) t = Transpose<perm = [0,1,3,2]>(x) y = Reshape(t, s)"  # right for squares
+    assert "output 'y' has another shape" in judge(frame.format(right), frame.format(wrong)).reason
+
+
+def test_nan_and_inf_must_sit_at_equal_places(judge):
+    frame = "(float[8,8] x) => (float[8,8] y) {{ {} }}"
+    assert judge(frame.format("y = Sqrt(x)"), frame.format("y = Sqrt(x)")).ok
+    verdict = judge(frame.format("y = Sqrt(x)"), frame.format("r = Relu(x) y = Sqrt(r)"))
+    assert verdict.outputs[0].cause == "places"
+    assert verdict.to_json()["max_error"] is None
+    zeros = "z = Sub(x, x) {} y = Div(x, d)"
+    signs = judge(frame.format(zeros.format("d = Relu(z)")), frame.format(zeros.format("r = Relu(z) d = Neg(r)")))
+    assert signs.outputs[0].cause == "places"  # Inf against -Inf
+
+
+@pytest.mark.parametrize(
+    ("frame", "reason"),
+    [
+        ("(float[N,4] z) => (float[N,4] y) { y = Relu(z) }", "interface differs: inputs are z; were x"),
+        ("(float[N,4] x) => (float[N,4] z) { z = Relu(x) }", "interface differs: outputs are z; were y"),
+        ("(float[N,4] x) => () { y = Relu(x) }", "interface differs: outputs are none; were y"),
+        ("(float[N,4] x, float[1] w) => (float[N,4] y) { y = Relu(x) }", "interface differs: inputs are x, w; were x"),
+        (
+            "(float[N,4] x) => (float16[N,4] y) { z = Relu(x) y = Cast<to = 10>(z) }",
+            "interface differs: output 'y' is float16[N,4], was float[N,4]",
+        ),
+        (
+            "(float[M,4] x) => (float[N,4] y) { y = Relu(x) }",
+            "interface differs: input 'x' is float[M,4], was float[N,4]",
+        ),
+        (
+            "(float[2,4] x) => (float[N,4] y) { y = Relu(x) }",
+            "interface differs: input 'x' is float[2,4], was float[N,4]",
+        ),
+    ],
+)
+def test_a_changed_interface_is_found(judge, frame, reason):
+    assert judge(RELU, frame).reason == reason
+
+
+def test_a_lost_default_value_is_found(judge):
+    a = "(float[N,4] x, float[4] w) => (float[N,4] y) <float[4] w = {1,2,3,4}> { y = Mul(x, w) }"
+    b = "(float[N,4] x, float[4] w) => (float[N,4] y) { y = Mul(x, w) }"
+    assert judge(a, b).reason == "interface differs: input 'w' is without a default value, was with"
+
+
+def test_a_folded_overridable_initializer_is_found(judge):
+    """Right as long as nobody feeds `w`."""
+    frame = (
+        "(float[N,2] x, float[2] w) => (float[N,2] y) <float[2] w = {{1,2}}, float[2] k = {{1,2}}> {{ y = Mul(x, {}) }}"
+    )
+    assert not judge(frame.format("w"), frame.format("k")).ok
+    constant = [text(frame.format(name), opset=8, ir=3) for name in "wk"]  # before IR 4 nobody can
+    for model in constant:
+        model.graph.input.append(helper.make_tensor_value_info("k", TensorProto.FLOAT, [2]))
+    assert judge(*constant).ok
+
+
+@pytest.mark.parametrize(("dtype", "fine", "bad"), [("double", 1 + 1e-13, 1 + 1e-10), ("float16", 1.004, 1.02)])
+def test_the_tolerance_follows_the_dtype(judge, dtype, fine, bad):
+    def scaled(factor: float) -> onnx.ModelProto:
+        model = text(f"({dtype}[N,64] x) => ({dtype}[N,64] y) {{ z = Tanh(x) y = Mul(z, k) }}")
+        kind = model.graph.input[0].type.tensor_type.elem_type
+        model.graph.initializer.append(helper.make_tensor("k", kind, [], [factor]))
+        return model
+
+    assert judge(scaled(1.0), scaled(fine)).ok
+    assert not judge(scaled(1.0), scaled(bad)).ok
+
+
+def test_float16_inside_counts_for_float_outputs(judge):
+    frame = "(float[N,64] x) => (float[N,64] y) {{ h = Cast<to = 10>(x) t = {}(h) y = Cast<to = 1>(t) }}"
+    verdict = judge(frame.format("Tanh"), frame.format("Tanh"))
+    assert verdict.outputs[0].tolerance == 8 * 2.0**-10
+
+
+def test_bfloat16_inputs_and_outputs_run(judge):
+    frame = "(bfloat16[N,64] x) => (bfloat16[N,64] y) {{ f = Cast<to = 1>(x) t = {}(f) y = Cast<to = 16>(t) }}"
+    same = judge(frame.format("Tanh"), frame.format("Tanh"))
+    assert same.ok
+    assert same.outputs[0].dtype == "bfloat16"
+    assert not judge(frame.format("Tanh"), frame.format("Identity")).ok
+
+
+def test_a_given_tolerance_replaces_it(judge):
+    scaled = "(float[N,4] x) => (float[N,4] y) { r = Relu(x) c = Constant<value_float = 1.001>() y = Mul(r, c) }"
+    assert not judge(RELU, scaled).ok
+    assert judge(RELU, scaled, tolerance=2e-3).ok
+
+
+def test_integer_outputs_must_be_equal(judge):
+    frame = "(float[N,64] x) => (int64[N,1] y) {{ y = ArgMax<axis = 1 {}>({}) }}"
+    plain = frame.format("", "x")
+    assert judge(plain, frame.format(", select_last_index = 1", "x")).ok  # no ties in random data
+    other = judge(plain, "(float[N,64] x) => (int64[N,1] y) { y = ArgMin<axis = 1>(x) }")
+    assert not other.ok
+    assert "differs in" in other.reason
+
+
+def test_an_index_that_ties_decide_counts_as_different(judge):
+    frame = "(float[N,64] x) => (int64[N,1] y) {{ z = Sub(x, x) y = ArgMax<axis = 1 {}>(z) }}"
+    assert not judge(frame.format(""), frame.format(", select_last_index = 1")).ok
+
+
+def test_a_few_flips_at_a_threshold_are_allowed(judge):
+    """x * 1e4 is cut to integers: about one of 1000 elements lies within an ulp of the cut, in the original as well."""
+    frame = "(float[64,64] x) => (int64[64,64] y) {{ {} y = Cast<to = 7>(z) }}"
+    once = "k = Constant<value_float = 10000.0>() z = Mul(x, k)"
+    twice = "k = Constant<value_float = 100.0>() h = Mul(x, k) z = Mul(h, k)"
+    verdict = judge(frame.format(once), frame.format(twice))
+    assert verdict.ok
+    assert 0 < verdict.max_error < 0.01
+    off = judge(frame.format(once), frame.format(once.replace("10000.0", "10100.0")))
+    assert not off.ok
+
+
+def test_an_output_that_only_amplifies_rounding_is_not_called_verified(judge):
+    frame = "(float[8,8] x) => (float[8,8] y) {{ {} y = Sin(z) }}"
+    once = "k = Constant<value_float = 1e8>() z = Mul(x, k)"
+    twice = "k = Constant<value_float = 1e4>() h = Mul(x, k) z = Mul(h, k)"
+    verdict = judge(frame.format(once), frame.format(twice))
+    assert not verdict.ok
+    assert verdict.cases == 0
+    assert "cannot be judged" in verdict.reason
+
+
+def test_an_output_of_zeros_has_an_absolute_bar(judge):
+    frame = "(float[4] x) => (float[4] y) {{ z = Sub(x, x) c = Constant<value_float = {}>() y = Add(z, c) }}"
+    assert not judge(frame.format("0.0"), frame.format("1e-9")).ok
+    assert judge(frame.format("0.0"), frame.format("1e-12")).ok
+
+
+def test_outputs_that_are_never_finite_prove_nothing(judge):
+    nan = "(float[4] x) => (float[4] y) { z = Sub(x, x) y = Div(z, z) }"
+    assert judge(nan, nan).reason == "nothing to compare: every output is empty, NaN or infinite in every case"
+
+
+def test_a_random_model_is_named(judge):
+    frame = "(float[4] x) => (float[4] r, float[4] y) {{ {} r = RandomNormalLike(x) }}"
+    reason = judge(frame.format("y = Relu(x)"), frame.format("z = Relu(x) y = Relu(z)")).reason
+    assert reason == "output 'r' of the original differs between two runs on the same inputs"
+
+
+def test_dims_without_a_name(judge):
+    model = text("(float[a,b] x) => (float[c,d] y) { y = Relu(x) }")
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "?"
+        value.type.tensor_type.shape.dim[1].dim_value = -1
+    assert judge(model, model).ok
+    wrong = onnx.ModelProto.FromString(model.SerializeToString())
+    wrong.graph.node[0].op_type = "Identity"
+    assert "(x.0=1, x.1=16, normal data)" in judge(model, wrong).reason
+    assert "x.1=7" in judge(model, wrong, dims={"x.1": 7}).reason
+
+
+def test_strings(judge):
+    encode = 'ai.onnx.ml.LabelEncoder<keys_strings = ["0","1"], values_int64s = {}>(x)'
+    frame = f"(string[N] x) => (int64[N] y) {{{{ y = {encode} }}}}"
+    assert judge(frame.format("[5,6]"), frame.format("[5,6]")).ok
+    assert "differs in" in judge(frame.format("[5,6]"), frame.format("[6,5]")).reason
+    back = "(string[N] x) => (string[N] y) { y = Identity(x) }"
+    assert judge(back, back).outputs[0].dtype == "object"
+
+
+def test_sequences_and_maps(judge):
+    split = "(float[N,4] x) => (seq(float[N,2]) y) {{ {} y = SplitToSequence<axis = 1>(z) }}"
+    same = judge(split.format("z = Relu(x)"), split.format("z = Relu(x)"))
+    assert same.ok
+    assert "y[0]" in {o.name for o in same.outputs}
+    assert not judge(split.format("z = Relu(x)"), split.format("z = Identity(x)")).ok
+    join = "(seq(float[N,4]) x) => (float[M,4] y) {{ {} }}"
+    right = join.format("z = ConcatFromSequence<axis = 0>(x) y = Relu(z)")
+    assert judge(right, right).ok
+    assert not judge(right, join.format("y = ConcatFromSequence<axis = 0>(x)")).ok
+
+
+def test_maps(judge):
+    model = text(
+        "(float[N,2] x) => (seq(map(int64, float)) y) { y = ai.onnx.ml.ZipMap<classlabels_int64s = [3, 9]>(x) }"
+    )
+    other = text(
+        "(float[N,2] x) => (seq(map(int64, float)) y) { y = ai.onnx.ml.ZipMap<classlabels_int64s = [3, 8]>(x) }"
+    )
+    verdict = judge(model, model)
+    assert verdict.ok
+    assert "y[0][9]" in {o.name for o in verdict.outputs}
+    assert judge(model, other).reason.startswith("output 'y[0][9]' is missing")
+
+
+def test_what_does_not_load_is_told(judge):
+    verdict = judge(RELU, "(float[N,4] x) => (float[N,4] y) { y = com.microsoft.NoSuchOp(x) }")
+    assert verdict.reason.startswith("optimized model does not load: ")
+    assert "\n" not in verdict.reason
+    custom = "(float[N,4] x) => (float[N,4] y) { y = com.microsoft.NoSuchOp(x) }"
+    assert judge(custom, custom).reason.startswith("onnxruntime does not load the original: ")
+
+
+def test_what_does_not_run_is_told(judge):
+    fixed = "(float[N,4] x) => (float[N,4] y) { s = Constant<value_ints = [1,4]>() z = Reshape(x, s) y = Relu(z) }"
+    reason = judge(RELU, fixed).reason
+    assert reason.startswith("optimized model does not run (N=2")
+
+
+def test_an_invalid_model_is_told(judge):
+    broken = text(RELU)
+    broken.graph.node[0].attribute.append(helper.make_attribute("no_such_attribute", 1))
+    assert judge(RELU, broken).reason.startswith("optimized model is invalid: ")
+
+
+def test_no_inputs_found_names_the_dims(judge):
+    stuck = "(float[N,K] x) => (float[A,B] y) { s = Constant<value_ints = [7,11,13]>() y = Reshape(x, s) }"
+    reason = judge(stuck, stuck).reason
+    assert reason.startswith("no inputs were found under which the model runs")
+    assert reason.endswith("give sizes with --dim N=… --dim K=…")
+    assert judge(stuck, stuck, dims={"N": 77, "K": 13}).ok
+
+
+def test_bad_files_and_dims_are_errors(judge, tmp_path):
+    with pytest.raises(UsageError, match="no input has a free dimension 'M'; free dimensions: N"):
+        judge(RELU, RELU, dims={"M": 1})
+    (tmp_path / "junk.onnx").write_bytes(b"junk")
+    with pytest.raises(ModelError, match="junk"):
+        compare(tmp_path / "a.onnx", tmp_path / "junk.onnx")
+    with pytest.raises(ModelError, match="absent"):
+        compare(tmp_path / "absent.onnx", tmp_path / "a.onnx")
+
+
+def test_a_model_without_inputs(judge):
+    frame = "() => (float[2] y) {{ y = Constant<value_floats = [1.0, {}]>() }}"
+    assert judge(frame.format(2.0), frame.format(2.0)).ok
+    assert not judge(frame.format(2.0), frame.format(3.0)).ok
+
+
+def test_a_reference_judges_many(tmp_path):
+    paths = [tmp_path / f"{i}.onnx" for i in range(3)]
+    for path, op in zip(paths, ("Relu", "Relu", "Tanh"), strict=True):
+        onnx.save(text(RELU.replace("Relu", op)), path)
+    reference = Reference(paths[0])
+    assert [reference.check(p).ok for p in paths] == [True, True, False]
+    assert reference.check(paths[2]) == compare(paths[0], paths[2])  # the same feeds each time
+
+
+def test_a_reference_that_cannot_run_is_a_finding(tmp_path):
+    path = tmp_path / "a.onnx"
+    onnx.save(text("(float[N,4] x) => (float[N,4] y) { y = com.microsoft.NoSuchOp(x) }"), path)
+    with pytest.raises(Finding, match="does not load the original"):
+        Reference(path)
+
+
+def test_external_data_is_used(tmp_path):
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [64, 64], np.ones((64, 64), np.float32).tobytes(), raw=True)
+    for name, scale in (("a", 1), ("b", 2)):
+        model = text("(float[N,64] x) => (float[N,64] y) { y = MatMul(x, w) }")
+        copy = model.graph.initializer.add()
+        copy.CopyFrom(weight)
+        copy.raw_data = (np.ones((64, 64), np.float32) * scale).tobytes()
+        (tmp_path / name).mkdir()
+        onnx.save(model, tmp_path / name / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
+    a, b = (tmp_path / name / "m.onnx" for name in "ab")
+    assert compare(a, a).ok
+    assert not compare(a, b).ok
+
+
+def test_missing_onnxruntime_is_one_line(judge, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(MissingDependency) as caught:
+        judge(RELU, RELU)
+    message = str(caught.value)
+    assert 'pip install "onnxfuse[cpu]"' in message
+    assert "--no-verify" in message
+    assert "\n" not in message
+
+
+class Oracle:
+    """Fails where all members of one of the faults are kept; counts its questions."""
+
+    def __init__(self, *faults: set[int]):
+        self.faults, self.asked = faults, 0
+
+    def __call__(self, kept: frozenset[int]) -> bool:
+        self.asked += 1
+        return not any(fault <= kept for fault in self.faults)
+
+
+@pytest.mark.parametrize("fault", range(20))
+def test_guilty_finds_the_one(fault):
+    oracle = Oracle({fault})
+    assert guilty(20, oracle) == {fault}
+    assert oracle.asked <= 9  # all, none, 5 bisections of 20, it alone, the rest
+
+
+def test_guilty_finds_several():
+    oracle = Oracle({3}, {500}, {501}, {999})
+    assert guilty(1000, oracle) == {3, 500, 501, 999}
+    assert oracle.asked <= 2 + 4 * 12
+
+
+def test_guilty_takes_one_of_a_pair_back():
+    assert guilty(50, Oracle({7, 31})) in ({7}, {31})
+    assert guilty(50, Oracle({2, 30, 44})) in ({2}, {30}, {44})
+    back = guilty(50, Oracle({7, 31}, {12}, {13, 31}))
+    assert back == {12, 31} or len(back) == 3  # any answer leaves a verifying rest
+    assert Oracle({7, 31}, {12}, {13, 31})(frozenset(range(50)) - back)
+
+
+def test_guilty_at_the_ends():
+    assert guilty(5, Oracle()) == frozenset()
+    assert guilty(0, Oracle()) == frozenset()
+    assert guilty(3, lambda kept: False) == {0, 1, 2}
+    assert guilty(3, Oracle({0}, {1}, {2})) == {0, 1, 2}
