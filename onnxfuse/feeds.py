@@ -7,15 +7,16 @@ on all inputs. Which numbers a model accepts is not written in the file: small s
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations, product
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from onnx import TensorProto, helper
 
-from onnxfuse.errors import UsageError
+from onnxfuse.errors import Finding, UsageError
 from onnxfuse.interface import Interface, Port
 
 Feeds = dict[str, Any]  # input name → ndarray (bytes and strings as object arrays), or a list of them for a sequence
@@ -43,24 +44,31 @@ _NAMES = (
 )
 _ORDER = ("batch", "channel", "past", "spatial", "volume", "sequence", "rate", "scalar")
 _TRIALS = 200
+_WORDS = ("0", "1", "-2", "3.5")  # strings; some models turn them into numbers
+_FEEDABLE = {
+    "FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16", "FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2", "FLOAT8E5M2FNUZ",
+    "COMPLEX64", "COMPLEX128", "BOOL", "STRING",
+    "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How data is drawn: floats normal × scale or uniform in [0, 1), integers in [low, high), masks full or random."""
+    """How data is drawn: floats normal × scale, or in [½, 1); integers in [low, high); masks all one or random."""
 
     name: str
     scale: float
-    uniform: bool
+    positive: bool
     low: int
     high: int
     full_masks: bool
 
 
 NORMAL = Kind("normal", 1.0, False, 0, 2, True)
-WIDE = Kind("wide", 8.0, False, 0, 32, False)
-SCALED = Kind("scaled", 8.0, False, 0, 2, False)  # where ids up to 31 are too many
-UNIT = Kind("unit", 1.0, True, 1, 3, False)  # positive data, as for images, roots and logarithms
+WIDE = Kind("wide", 3.0, False, 0, 8, False)  # beyond the bounds of a ReLU6 or a HardSwish
+SCALED = Kind("scaled", 3.0, False, 0, 2, False)  # where ids up to 7 are too many
+WIDER = Kind("wider", 8.0, False, 0, 2, False)
+POSITIVE = Kind("positive", 1.0, True, 1, 3, False)  # for roots, logarithms, thresholds and sizes
 
 
 def candidates(interface: Interface, dims: Mapping[str, int], *, typical: bool = False) -> Iterator[Binding]:
@@ -114,7 +122,7 @@ def make(
 ) -> Feeds:
     """Data for every required input; with `override` for the float overridable initializers too, positive ones.
 
-    The numbers depend on the arguments and the input's position alone, not on the machine. Raises UsageError for an
+    The numbers depend on the arguments and the input's position alone, not on the machine. Raises Finding for an
     input that cannot be fed (a map, a sub-byte tensor).
     """
     feeds: Feeds = {}
@@ -129,16 +137,21 @@ def make(
 
 
 def nudge(feeds: Feeds, seed: int = 0) -> Feeds:
-    """The same feeds with every float moved by at most one unit in its last place, up or down at random."""
+    """The same feeds with every float moved by 4 × its dtype's epsilon, up or down at random.
+
+    A rewrite rounds otherwise in many layers, not only at the inputs: 4 stands for the root of some 16 of them.
+    """
     rng = np.random.Generator(np.random.PCG64(seed))
 
-    def moved(value: object) -> object:
+    def moved(value: Any) -> Any:
         if isinstance(value, list):
             return [moved(v) for v in value]
-        if not isinstance(value, np.ndarray) or value.dtype.kind not in "fc":
+        if value.dtype.kind in "biuO":
             return value
-        eps = np.finfo(value.dtype).eps
-        return (value * (1 + eps * rng.choice([-1, 1], value.shape))).astype(value.dtype)
+        wide = value.astype(np.complex128 if value.dtype.kind == "c" else np.float64)
+        eps = float(ml_dtypes.finfo(value.dtype).eps)  # type: ignore[no-untyped-call]
+        step = 4 * eps * rng.choice([-1, 1], value.shape)
+        return np.asarray(wide * (1 + step)).astype(value.dtype)
 
     return {name: moved(value) for name, value in feeds.items()}
 
@@ -216,17 +229,13 @@ def _numpy(dtype: int) -> np.dtype:
     return np.dtype(helper.tensor_dtype_to_np_dtype(dtype))
 
 
-def _draw(port: Port, binding: Binding, kind: Kind, rng: np.random.Generator) -> object:
-    if port.kind == "other" or port.dtype in _SUB_BYTE:
-        raise UsageError(f"input '{port.name}' of type {port.type} cannot be fed")
+def _draw(port: Port, binding: Binding, kind: Kind, rng: np.random.Generator) -> Any:
+    if port.kind == "other" or TensorProto.DataType.Name(port.dtype) not in _FEEDABLE:
+        raise Finding(f"input '{port.name}' of type {port.type} cannot be fed by onnxruntime's Python interface")
     shape = tuple(_size(d, binding) for d in port.shape)
     if port.kind == "sequence":
         return [_array(port, shape, binding, kind, rng) for _ in range(2)]
     return _array(port, shape, binding, kind, rng)
-
-
-_SUB_BYTE = {TensorProto.INT4, TensorProto.UINT4, TensorProto.FLOAT4E2M1, TensorProto.UNDEFINED}
-_WORDS = ("0", "1", "-2", "3.5")  # also where a string is turned into a number
 
 
 def _array(port: Port, shape: tuple[int, ...], binding: Binding, kind: Kind, rng: np.random.Generator) -> np.ndarray:
@@ -245,6 +254,8 @@ def _array(port: Port, shape: tuple[int, ...], binding: Binding, kind: Kind, rng
             info = np.iinfo(dtype)
             return rng.integers(info.min, info.max + 1, shape).astype(dtype)
         return rng.integers(kind.low, kind.high, shape).astype(dtype)
-    draw: Callable[..., np.ndarray] = rng.random if kind.uniform else rng.standard_normal
-    real = np.asarray(draw(shape)) * kind.scale
-    return (real + 1j * np.asarray(draw(shape))).astype(dtype) if dtype.kind == "c" else real.astype(dtype)
+
+    def real() -> np.ndarray:
+        return np.asarray((rng.random(shape) + 1) / 2 if kind.positive else rng.standard_normal(shape) * kind.scale)
+
+    return (real() + 1j * real() if dtype.kind == "c" else real()).astype(dtype)

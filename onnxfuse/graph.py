@@ -236,7 +236,6 @@ class Editor:
         tensors = list(node.inputs)
         for body in bridge.bodies(node):
             for inner in bridge.walk(body):
-                tensors += inner.outputs
                 for n in inner.nodes:
                     tensors += n.inputs
         return [t.inputs[0] for t in tensors if t.inputs and self._owner.get(id(t.inputs[0])) is graph]

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
-
-import onnx_graphsurgeon as gs
+from typing import TYPE_CHECKING, Any
 
 from onnxfuse import ir
 from onnxfuse.facts import Facts, Value
-from onnxfuse.graph import Editor
 from onnxfuse.targets import Target
+
+if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
+    import onnx_graphsurgeon as gs
+
+    from onnxfuse.graph import Editor
 
 
 class NotLegal(Exception):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
-from onnx import helper
+from onnx import TensorProto, helper
 
 from onnxfuse import feeds as fd
 from onnxfuse.errors import Finding, MissingDependency, UsageError
@@ -24,8 +26,11 @@ LEVELS = {
     "extended": "ORT_ENABLE_EXTENDED",
     "all": "ORT_ENABLE_ALL",
 }
-# What numpy has no dtype of its own for; onnxruntime takes and gives such tensors as OrtValues only.
-_FOREIGN = {"bfloat16", "float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz"}
+# onnxruntime takes and gives tensors of the types that numpy itself lacks as OrtValues only; some are packed.
+_FOREIGN = re.compile(r"bfloat16|float8|float4|int4|int2\b")
+_BITS = {"INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4, "INT2": 2, "UINT2": 2}
+_POSITIVE_TRIES = 20  # data is seldom what a model refuses
+_PATIENCE = 8  # further tries for inputs with a finite output, once some run
 
 
 def onnxruntime() -> ModuleType:
@@ -63,8 +68,8 @@ def cpu_session(path: Path, level: str) -> Any:
 def run(session: Any, feeds: fd.Feeds) -> Outputs:
     """All outputs by name; a sequence or map is flattened to "y[0]", "y[key]". Raises what onnxruntime raises."""
     ports = session.get_outputs()
-    foreign = any(name in port.type for port in ports for name in _FOREIGN)
-    if foreign or any(isinstance(v, np.ndarray) and v.dtype.kind == "V" for v in feeds.values()):
+    foreign = any(_FOREIGN.search(port.type) for port in ports)
+    if foreign or any(isinstance(v, np.ndarray) and v.dtype.isbuiltin != 1 for v in feeds.values()):
         values = session.run_with_ort_values(None, {name: to_ort(v) for name, v in feeds.items()})
         values = [_from_ort(v) for v in values]
     else:
@@ -77,7 +82,7 @@ def to_ort(value: Any, device: str = "cpu") -> Any:
     ort_value = onnxruntime().OrtValue
     if isinstance(value, list):
         return value
-    if value.dtype.kind != "V":
+    if value.dtype.isbuiltin == 1:
         return ort_value.ortvalue_from_numpy(value, device, 0)
     bits = value.view(f"u{value.dtype.itemsize}")
     return ort_value.ortvalue_from_numpy_with_onnx_type(bits, helper.np_dtype_to_tensor_dtype(value.dtype))
@@ -91,13 +96,13 @@ def find_feeds(
     *,
     typical: bool = False,
 ) -> tuple[fd.Binding, fd.Feeds, Outputs]:
-    """The first sizes and data under which a model runs and gives an output that is not empty.
+    """The first sizes and data under which a model runs and an output has finite elements, else under which it runs.
 
     Raises UsageError for an unknown key in `dims`, Finding where nothing runs.
     """
-    tried, last, empty = 0, "", None
-    for kind in (fd.NORMAL, fd.UNIT):
-        for binding in fd.candidates(interface, dims, typical=typical):
+    tried, last, poor, patience = 0, "", None, _PATIENCE
+    for kind, limit in ((fd.NORMAL, None), (fd.POSITIVE, _POSITIVE_TRIES)):
+        for binding in islice(fd.candidates(interface, dims, typical=typical), limit):
             tried += 1
             feeds = fd.make(interface, binding, kind, seed)
             try:
@@ -105,11 +110,14 @@ def find_feeds(
             except Exception as error:  # noqa: BLE001 - sizes that the model refuses; onnxruntime has no one base class
                 last = last or first_line(error)
                 continue
-            if any(a.size for a in outputs.values()):
+            if any(_has_finite(a) for a in outputs.values()):
                 return binding, feeds, outputs
-            empty = empty or (binding, feeds, outputs)
-    if empty:
-        return empty
+            poor = poor or (binding, feeds, outputs)
+            patience -= 1
+            if not patience:
+                return poor
+    if poor:
+        return poor
     free = fd.free_dims(interface)
     advice = f"; give sizes with --dim {' --dim '.join(f'{key}=…' for key in free)}" if free else ""
     raise Finding(f"no inputs were found under which the model runs ({tried} tried; onnxruntime: {last}){advice}")
@@ -124,12 +132,21 @@ def first_line(error: BaseException) -> str:
 def _from_ort(value: Any) -> Any:
     if not value.is_tensor():
         return value.to_list() if hasattr(value, "to_list") else value
-    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(value.element_type()))
-    if dtype.kind != "V":
+    element, shape = value.element_type(), tuple(value.shape())
+    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(element))
+    if dtype.isbuiltin == 1:
         return value.numpy()
-    shape = tuple(value.shape())
-    size = int(np.prod(shape)) * dtype.itemsize
+    count = math.prod(shape)
+    if bits := _BITS.get(TensorProto.DataType.Name(element)):  # compared as they are packed
+        dtype, shape = np.dtype(np.uint8), (-(-count * bits // 8),)
+    size = math.prod(shape) * dtype.itemsize
     return np.frombuffer(ctypes.string_at(value.data_ptr(), size) if size else b"", dtype).reshape(shape)
+
+
+def _has_finite(array: np.ndarray) -> bool:
+    if array.dtype.kind in "biuOSU":
+        return array.size > 0
+    return bool(np.isfinite(array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)).any())
 
 
 def _flatten(name: str, value: Any) -> Iterator[tuple[str, np.ndarray]]:

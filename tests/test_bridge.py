@@ -259,6 +259,25 @@ def test_a_changed_attribute_keeps_its_doc_string_and_type():
     assert raw(model) == raw(expected)
 
 
+def test_a_signalling_nan_is_not_touched():
+    model = CASES["node_name"]()
+    attribute = A.FromString(b"\x15\x01\x00\xa0\x7f")  # field 2, f, with the bits 0x7fa00001
+    attribute.name, attribute.type = "nan", A.FLOAT
+    model.graph.node[0].attribute.append(attribute)
+    before = raw(model)
+    bridge.splice(bridge.view(model), model)
+    assert raw(model) == before
+
+
+def test_a_renamed_value_is_renamed_at_every_use():
+    model = CASES["value_info_symbolic"]()
+    graph = bridge.view(model)
+    graph.nodes[0].outputs[0].name = "renamed"
+    bridge.splice(graph, model)
+    assert [(list(n.input), list(n.output)) for n in model.graph.node] == [(["x"], ["renamed"]), (["renamed"], ["y"])]
+    assert [v.name for v in model.graph.value_info] == []
+
+
 def test_metadata_is_read_and_replaced():
     model = CASES["node_metadata_props"]()
     graph = bridge.view(model)
@@ -499,28 +518,74 @@ def test_a_body_that_moved_can_be_edited_after_the_splice():
     bridge.splice(graph, model)
     then = bridge.bodies(graph.nodes[1])[0]
     add = then.nodes[0]
-    editor.replace([add], [editor.node("Sub", add.inputs, add.outputs)])
+    editor.replace([add], [editor.node("Neg", add.inputs[:1], add.outputs)])
     editor.finish()
     bridge.splice(graph, model)
-    assert results(model) == [[0, 0], [3, 10]]
+    assert results(model) == [[3, 10], [3, 10]]
+    assert names(node_bodies(model.graph.node[1])[0].initializer) == []
 
 
 def test_a_branch_is_taken_out_of_its_if():
     model = branches()
+    then = node_bodies(model.graph.node[1])[0]
+    then.node[0].metadata_props.add(key="k", value="v")
+    then.node[0].doc_string = "about the sum"
+    moved = [onnx.NodeProto() for _ in range(2)]
+    for copy, node in zip(moved, then.node, strict=False):
+        copy.CopyFrom(node)
 
     def inline(graph, editor):
         old = graph.nodes[1]
         then = bridge.bodies(old)[0]
-        moved = list(then.nodes)
+        *first, last = then.nodes
         editor.replace([old], [])
-        last = moved[-1]
-        editor.insert(moved[:-1], before=old)
-        editor.insert([editor.node("Neg", last.inputs, old.outputs)], before=old)
+        editor.insert([*first, editor.node("Neg", last.inputs, old.outputs)], before=old)
 
     edited(model, inline)
     onnx.checker.check_model(model, full_check=True)
     assert sorted(names(model.graph.initializer)) == ["k", "w"]
+    assert list(model.graph.node[1:3]) == moved
     assert results(model) == [[-6, -20], [-6, -20]]
+
+
+def test_a_name_of_a_body_hides_the_outer_one():
+    model = CASES["shadowed_name_in_subgraph"]()
+    model.graph.node.insert(0, model.graph.node.pop(1))  # the outer h comes first now
+    model.graph.node[0].input[0] = "x"
+    for body in node_bodies(model.graph.node[1]):
+        body.node.add(op_type="Exp", input=["h"], output=["inner"])
+        body.value_info.append(h.make_tensor_value_info("h", T.FLOAT, [2]))
+        body.value_info.append(h.make_tensor_value_info("z", T.FLOAT, [2]))
+    expected = copy_of(model)
+    graph = bridge.view(model)
+    outer = graph.nodes[0].outputs[0]
+    for body in bridge.bodies(graph.nodes[1]):
+        assert body.nodes[1].inputs[0] is body.nodes[0].outputs[0] is not outer
+        assert body.outputs[0] is body.nodes[0].outputs[0]
+    editor = Editor(graph)
+    absolute, _, neg = graph.nodes
+    editor.replace([absolute, neg], [editor.node("Neg", absolute.inputs, neg.outputs, name="n")])
+    editor.finish()
+    bridge.splice(graph, model)
+    expected.graph.node[2].CopyFrom(h.make_node("Neg", ["x"], ["z"], name="n"))
+    del expected.graph.node[0]
+    assert diff(expected, model) == []  # the outer h is gone; what the bodies declare of their own h is not
+
+
+def test_what_a_body_declares_of_an_outer_value_goes_with_it():
+    model = CASES["if_captures_variable"]()
+    for body in node_bodies(model.graph.node[1]):
+        body.value_info.append(h.make_tensor_value_info("h", T.FLOAT, [2]))
+
+    def bypass(graph, editor):
+        absolute = graph.nodes[0]
+        editor.rewire(absolute.outputs[0], absolute.inputs[0])
+        editor.replace([absolute], [])
+
+    edited(model, bypass)
+    assert names(model.graph.value_info) == []
+    assert [names(b.value_info) for b in node_bodies(model.graph.node[0])] == [[], []]
+    onnx.checker.check_model(model, full_check=True)
 
 
 def test_edits_in_loop_and_scan_bodies():

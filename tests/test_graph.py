@@ -228,6 +228,41 @@ def test_what_a_branch_captures_orders_the_outer_nodes():
     assert ops(model) == ["Abs", "Neg", "Sqrt", "If"]
 
 
+def test_a_body_that_moved_still_orders_the_outer_nodes():
+    model = parse(IF)
+    model.graph.node.append(h.make_node("Sqrt", ["x"], ["late"]))
+    model.graph.node.append(h.make_node("Tan", ["x"], ["later"]))
+    graph, editor = opened(model)
+    _, _, choice, late, later = graph.nodes
+    editor.replace([choice], [editor.node("If", choice.inputs, choice.outputs, attrs=choice.attrs)])
+    editor.finish()
+    add = bridge.bodies(graph.nodes[2])[0].nodes[0]
+    editor.set_input(add, 0, late.outputs[0])
+    editor.set_input(add, 1, later.outputs[0])
+    done(model, graph, editor)
+    assert ops(model) == ["Abs", "Neg", "Sqrt", "Tan", "If"]
+
+
+def test_an_if_that_sinks_into_a_branch_orders_the_nodes_there():
+    model = parse("""
+    <ir_version: 8, opset_import: ["" : 17]>
+    g (float[2] x, bool c) => (float[2] y) {
+    a = If (c) <then_branch = t () => (float[2] p) { p = Neg(x) }, else_branch = e () => (float[2] r) { r = Abs(x) }>
+    y = If (c) <then_branch = u () => (float[2] s) { s = Exp(a)  k = Log(x) },
+                else_branch = f () => (float[2] q) { q = Sin(x) }>
+    }""")
+    graph, editor = opened(model)
+    first, second = graph.nodes
+    body = bridge.bodies(second)[0]
+    exp, log = body.nodes
+    editor.replace([first], [])
+    editor.insert([editor.node("If", first.inputs, first.outputs, attrs=first.attrs)], before=exp)
+    editor.finish()
+    editor.set_input(bridge.bodies(body.nodes[0])[0].nodes[0], 0, log.outputs[0])
+    done(model, graph, editor)
+    assert [n.op for n in body.nodes] == ["Log", "If", "Exp"]
+
+
 def test_a_cycle_is_refused():
     graph, editor = opened(chain("a = Abs(x)  b = Neg(a)  y = Exp(b)"))
     editor.set_input(graph.nodes[0], 0, graph.nodes[1].outputs[0])

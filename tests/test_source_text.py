@@ -85,8 +85,8 @@ def test_candidates_are_ranked_from_the_lowest_intensity_up() -> None:
 def test_the_class_table() -> None:
     """Typical intensities: elementwise 0.5–2, reductions and pooling 1–5, small convolutions 5–20, large ones 20–100+.
 
-    On the 9 networks of the light zoo the medians of the two convolution classes (below and above 10 million MACs) lie in
-    their ranges as FLOP per byte. Those of the first two classes hold per *element* of float32 moved; per byte they
+    On the 9 networks of the light zoo the medians of the two convolution classes (below and above 10 million MACs) lie
+    in their ranges as FLOP per byte. Those of the first two classes hold per *element* of float32 moved; per byte they
     are a quarter of that, as the text's own vector add (1 FLOP, 12 bytes) shows.
     """
     rows = [row for path in LIGHT_ZOO for row in onnxfuse.analyze(path).nodes if row.intensity]

@@ -1,4 +1,4 @@
-"""Writing attributes, and pinning what was copied to its new message."""
+"""Writing attributes: the type that a value calls for, and no change where there is none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from onnx import AttributeProto as A
 from onnx import numpy_helper
 
 from onnxfuse import ir
-from onnxfuse.bridge.read import FIELDS, Stored, stored, text
+from onnxfuse.bridge.read import FIELDS, stored, text
 
 _MANY: dict[int, int] = {A.INT: A.INTS, A.FLOAT: A.FLOATS, A.STRING: A.STRINGS, A.GRAPH: A.GRAPHS}
 
@@ -40,7 +40,6 @@ def write_attributes(node: gs.Node) -> None:
         elif _same(a, value):
             continue
         a.CopyFrom(_attribute(a, value))
-        node.attrs[name] = _pinned(a, value)
 
 
 def _same(a: A, value: Any) -> bool:
@@ -67,7 +66,7 @@ def _same(a: A, value: Any) -> bool:
 
 
 def _equal(a: Any, b: Any) -> bool:
-    return bool(a == b or (a != a and b != b))  # a NaN is the same as a NaN
+    return bool(a == b or (a != a and b != b))  # NaN: written anew it would lose its payload
 
 
 @cache
@@ -145,38 +144,3 @@ def _attribute(old: A, value: Any) -> A:
 
 def _raw(value: str | bytes) -> bytes:
     return value.encode() if isinstance(value, str) else value
-
-
-def _pinned(a: A, value: Any) -> Any:
-    """The view of an attribute whose value was just written to `a`, pinned to what stands there now."""
-    if isinstance(value, A):
-        return a
-    if a.type == A.TENSOR:
-        return gs.Constant(a.t.name, Stored(a.t))
-    if a.type == A.GRAPH:
-        _pin(value, a.g)
-    elif a.type == A.GRAPHS:
-        for body, proto in zip(value, a.graphs, strict=True):
-            _pin(body, proto)
-    return value
-
-
-def _pin(graph: gs.Graph, proto: onnx.GraphProto) -> None:
-    """Pins a body, written before, to a copy of its message."""
-    graph.proto = proto
-    for node, p in zip(graph.nodes, proto.node, strict=True):
-        node.proto = p
-        for a in p.attribute:
-            node.attrs[a.name] = _pinned(a, node.attrs[a.name])
-    tensors = {t.name: t for t in proto.initializer} | {s.values.name: s for s in proto.sparse_initializer}
-    for t in graph.constants:
-        t._values = Stored(tensors[t.name])
-
-
-def adopt(node: gs.Node, field: Any) -> None:
-    """Gives a node that came from another graph its own message in this one."""
-    old, node.proto = node.proto, field.add()
-    node.proto.CopyFrom(old)
-    for a, new in zip(old.attribute, node.proto.attribute, strict=True):
-        if a.name in node.attrs and _same(a, node.attrs[a.name]):
-            node.attrs[a.name] = _pinned(new, node.attrs[a.name])

@@ -9,7 +9,7 @@ import onnx_graphsurgeon as gs
 from onnx import numpy_helper
 
 from onnxfuse import ir
-from onnxfuse.bridge.attributes import adopt, arrange, write_attributes
+from onnxfuse.bridge.attributes import arrange, write_attributes
 from onnxfuse.bridge.read import WEIGHTS_ARE_INPUTS_BELOW, Stored, bodies, metadata, stored, walk
 from onnxfuse.errors import ModelError
 
@@ -25,7 +25,7 @@ def splice(graph: gs.Graph, proto: onnx.ModelProto) -> None:
         raise ModelError("the graph is a view of another model: make a new view of this one before editing it")
     scopes = list(walk(graph))
     gone = _write_constants(scopes, proto)
-    for g in reversed(scopes):  # bodies first: a body that moved to another node is copied as it is then
+    for g in reversed(scopes):  # bodies first: one that moved to another node is copied there as it is then
         gone[id(g)] |= _write_nodes(g)
     for g in scopes:
         for inner in (b for node in g.nodes for b in bodies(node)) if gone[id(g)] else ():
@@ -84,10 +84,10 @@ def _write_nodes(graph: gs.Graph) -> set[str]:
     gone: set[str] = set()
     for node in graph.nodes:
         p = vars(node).get("proto")
-        if p is None:
+        if p is None or id(p) not in here:  # new, or from another graph
             node.proto = field.add()
-        elif id(p) not in here:
-            adopt(node, field)
+            if p is not None:
+                node.proto.CopyFrom(p)
         outputs = [t.name for t in node.outputs]
         if list(node.proto.output) != outputs:
             gone.update(node.proto.output)

@@ -6,6 +6,8 @@ model-local function (a fused node carries one) does the operations of its body 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from onnxfuse import ir
 from onnxfuse.cost import (
     attention,  # noqa: F401  # each import enters its formulas
@@ -22,14 +24,15 @@ from onnxfuse.cost import (
     rnn,  # noqa: F401
     search,  # noqa: F401
     signal,  # noqa: F401
+    tabular,  # noqa: F401
+    training,  # noqa: F401
 )
 from onnxfuse.cost.registry import FORMULAS, FREE, Call, Cost, Unknown, bytes_or_none, op, register
 from onnxfuse.facts import Facts
 
-__all__ = ["Call", "Cost", "costs", "has_formula", "kind", "matrix_units", "node_cost", "op", "register", "total"]
+__all__ = ["Call", "Cost", "costs", "has_formula", "kind", "node_cost", "op", "register", "total"]
 
 _UNKNOWN = Cost(None, None, None, None, None)
-_MATRIX = frozenset(("conv", "matmul", "rnn", "attention"))
 
 
 def has_formula(domain: str, op_type: str) -> bool:
@@ -40,28 +43,14 @@ def has_formula(domain: str, op_type: str) -> bool:
 def kind(node: ir.Node) -> str:
     """Class of an operator: "conv", "matmul", "rnn", "attention", "elementwise", "norm", "pool", "reduction",
     "resample", "copy", "gather", "scatter", "generate", "random", "convert", "sort", "spectral", "linalg", "loss",
-    "view", "shape", "constant", "control"; "custom" for one without a formula, a local function included.
+    "tree", "training", "view", "shape", "constant", "control"; "custom" for one without a formula, a local function
+    included.
     """
     entry = FORMULAS.get((node.domain, node.op_type))
     return entry.kind if entry else "custom"
 
 
-def matrix_units(index: int, facts: Facts) -> bool:
-    """Whether the MACs of node `index` of the scope can run on matrix units (tensor cores).
-
-    Not those of a depthwise convolution: with one input channel a group there is no matrix to multiply.
-    """
-    node = facts.nodes[index]
-    body = facts.bodies.get((index, ""))
-    if body is not None:
-        return any(matrix_units(i, body) for i in range(len(body.nodes)))
-    if kind(node) != "conv" or node.attrs.get("group", 1) == 1:
-        return kind(node) in _MATRIX
-    weight = facts[node.inputs[3 if node.op_type == "QLinearConv" else 1]].shape if len(node.inputs) > 1 else None
-    return weight is None or len(weight) < 2 or weight[1] != 1
-
-
-def total(parts: tuple[Cost, ...]) -> Cost:
+def total(parts: Iterable[Cost]) -> Cost:
     """Sum of costs; a field is unknown as soon as one of them is."""
     result = FREE
     for cost in parts:

@@ -39,6 +39,16 @@ def attention(call: Call) -> Cost:
     return _cost(call, scores * (d + dv), scores, masked=call.has(3) or bool(call.attr("is_causal", 0)))
 
 
+@op("FlexAttention", kind="attention", domain="ai.onnx.preview")
+def flex_attention(call: Call) -> Cost:
+    """q (B, Hq, Sq, D), k (B, Hkv, Skv, D), v (B, Hkv, Skv, Dv); what a graph does to the scores is not known."""
+    if "score_mod" in call.node.attrs or "prob_mod" in call.node.attrs:
+        raise Unknown
+    b, heads, sq, d = call.shape(0, 4)
+    scores = b * heads * sq * call.shape(1, 4)[2]
+    return _cost(call, scores * (d + call.shape(2, 4)[3]), scores, masked=False)
+
+
 @op("MultiHeadAttention", kind="attention", domain="com.microsoft")
 def multi_head_attention(call: Call) -> Cost:
     """q (B, S, H·D), or packed (B, S, H, 3, D); k (B, L, H·D), (B, L, H, 2, D) packed with v, or (B, H, L, D).

@@ -17,7 +17,6 @@ def _bias(call: Call, index: int) -> Dim:
 
 
 @op("Conv", kind="conv")
-@op("Conv", kind="conv", domain="com.ms.internal.nhwc")
 def conv(call: Call) -> Cost:
     """x (N, C, D…), w (M, C/group, k…), bias (M) -> (N, M, D'…)."""
     return call.cost(macs=call.out_size() * prod(call.shape(1)[1:]), arith=_bias(call, 2))
@@ -45,7 +44,6 @@ def conv_transpose(call: Call) -> Cost:
 
 
 @op("FusedConv", "NhwcFusedConv", "NhwcConv", kind="conv", domain="com.microsoft")
-@op("Conv", kind="conv", domain="com.microsoft.nchwc")
 def fused_conv(call: Call) -> Cost:
     """act(conv(x, w) + bias + residual): inputs x, w, bias, residual; attribute `activation`."""
     n = call.out_size()

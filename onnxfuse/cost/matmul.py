@@ -67,14 +67,20 @@ def matmul_nbits(call: Call) -> Cost:
     return call.cost(macs=n * k, arith=2 * k * columns + (n if call.has(5) else 0))
 
 
+@op("QGemm", kind="matmul", domain="com.microsoft")
+def qgemm(call: Call) -> Cost:
+    """a, a_scale, a_zero, b, b_scale, b_zero, c, y_scale, y_zero."""
+    n, a = call.out_size(), call.shape(0, 2)
+    arith = _zero_points(call, 0, 2, 3, 5) + (n if call.has(6) else 0)
+    return call.cost(macs=n * (a[0] if call.attr("transA", 0) else a[1]), arith=arith)
+
+
 @op("Gemm", kind="matmul")
 @op("FusedGemm", kind="matmul", domain="com.microsoft")
 def gemm(call: Call) -> Cost:
     """act(alpha · a' b' + beta · c): a (M, K) or transposed, b (K, N) or transposed."""
     n = call.out_size()
-    a = call.shape(0)
-    if len(a) != 2:
-        raise Unknown
+    a = call.shape(0, 2)
     arith: Dim = n if call.attr("alpha", 1.0) != 1 else 0
     if call.has(2):
         arith = arith + (2 * n if call.attr("beta", 1.0) != 1 else n)

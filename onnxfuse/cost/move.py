@@ -30,7 +30,6 @@ def meta(call: Call) -> Cost:
 @op("Transpose", "Concat", "Pad", "Tile", "Expand", "Trilu", "Dropout", kind="copy")
 @op("DepthToSpace", "SpaceToDepth", "ReverseSequence", kind="copy")
 @op("QLinearConcat", "Pad", "Trilu", "UnfoldTensor", kind="copy", domain="com.microsoft")
-@op("ReorderInput", "ReorderOutput", kind="copy", domain="com.microsoft.nchwc")
 def copy(call: Call) -> Cost:
     """The input once, even where it is repeated in the output."""
     return call.cost()

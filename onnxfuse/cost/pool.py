@@ -16,7 +16,6 @@ def _taps(call: Call) -> int:
 
 
 @op("MaxPool", kind="pool")
-@op("MaxPool", kind="pool", domain="com.microsoft.nchwc")
 @op("NhwcMaxPool", "MaxpoolWithMask", kind="pool", domain="com.microsoft")
 def max_pool(call: Call) -> Cost:
     """Also writes the indices, where they are connected."""
@@ -24,7 +23,6 @@ def max_pool(call: Call) -> Cost:
 
 
 @op("AveragePool", kind="pool")
-@op("AveragePool", kind="pool", domain="com.microsoft.nchwc")
 @op("QLinearAveragePool", kind="pool", domain="com.microsoft")
 def average_pool(call: Call) -> Cost:
     """taps − 1 additions, one division."""

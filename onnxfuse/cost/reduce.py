@@ -8,7 +8,6 @@ _PLAIN = ("ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ArgMax", "ArgMin
 
 
 @op(*_PLAIN, kind="reduction")
-@op("GlobalMaxPool", kind="reduction", domain="com.microsoft.nchwc")
 @op("ReduceSumInteger", kind="reduction", domain="com.microsoft")
 def reduce(call: Call) -> Cost:
     """in − out."""
@@ -16,7 +15,6 @@ def reduce(call: Call) -> Cost:
 
 
 @op("ReduceMean", "GlobalAveragePool", kind="reduction")
-@op("GlobalAveragePool", kind="reduction", domain="com.microsoft.nchwc")
 @op("QLinearGlobalAveragePool", "QLinearReduceMean", kind="reduction", domain="com.microsoft")
 def reduce_mean(call: Call) -> Cost:
     """in − out additions, out divisions."""

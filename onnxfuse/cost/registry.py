@@ -12,122 +12,20 @@ family's file and is entered with `@op`. Conventions, the same for every operato
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, TypeVar
 
 from onnxfuse import ir
+from onnxfuse.cost.quantity import FREE, Cost, Number, Unknown, bytes_of, bytes_or_none, elements, prod
 from onnxfuse.errors import UsageError
-from onnxfuse.facts.expr import Dim, ceil_div
+from onnxfuse.facts.expr import Dim
 from onnxfuse.facts.value import UNKNOWN, Shape, Value
 
-Number = Dim | None  # None: unknown, never 0
-
-# Bits of an element by TensorProto.DataType; strings (8) and what is no tensor (0) have no fixed size.
-BITS: Mapping[int, int] = {
-    1: 32, 2: 8, 3: 8, 4: 16, 5: 16, 6: 32, 7: 64, 9: 8, 10: 16, 11: 64, 12: 32, 13: 64, 14: 64, 15: 128, 16: 16,
-    17: 8, 18: 8, 19: 8, 20: 8, 21: 4, 22: 4, 23: 4, 24: 8, 25: 2, 26: 2, 27: 6, 28: 6,
-}  # fmt: skip
-
-
-class Unknown(Exception):
-    """A formula asked for a fact that is not known; the cost of the node is unknown."""
-
-
-def _plus(a: Number, b: Number) -> Number:
-    return None if a is None or b is None else a + b
-
-
-def _times(a: Number, n: Number) -> Number:
-    if isinstance(a, int) and a == 0:
-        return 0
-    return None if a is None or n is None else a * n
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """What a node does: operations and bytes moved. Each field is an int, an expression over the model's symbols, or
-    None where unknown.
-
-    macs: multiply-accumulates; arith: FLOPs beside 2·macs; transcendentals: calls of special functions.
-    bytes_read, bytes_written: traffic of the node taken alone.
-    """
-
-    macs: Number = 0
-    arith: Number = 0
-    transcendentals: Number = 0
-    bytes_read: Number = 0
-    bytes_written: Number = 0
-
-    @property
-    def flops(self) -> Number:
-        """2·macs + arith."""
-        return _plus(_times(self.macs, 2), self.arith)
-
-    @property
-    def bytes(self) -> Number:
-        """bytes_read + bytes_written."""
-        return _plus(self.bytes_read, self.bytes_written)
-
-    @property
-    def intensity(self) -> float | None:
-        """FLOPs per byte; None where unknown, symbolic, or nothing is moved."""
-        flops, moved = self.flops, self.bytes
-        return flops / moved if isinstance(flops, int) and isinstance(moved, int) and moved else None
-
-    def __add__(self, other: Cost) -> Cost:
-        return Cost(
-            _plus(self.macs, other.macs),
-            _plus(self.arith, other.arith),
-            _plus(self.transcendentals, other.transcendentals),
-            _plus(self.bytes_read, other.bytes_read),
-            _plus(self.bytes_written, other.bytes_written),
-        )
-
-    def scaled(self, n: Number) -> Cost:
-        """The cost of n executions; n None = not known how often."""
-        return Cost(
-            _times(self.macs, n),
-            _times(self.arith, n),
-            _times(self.transcendentals, n),
-            _times(self.bytes_read, n),
-            _times(self.bytes_written, n),
-        )
-
-
-FREE = Cost()
-
-
-@lru_cache(maxsize=1 << 14)
-def prod(shape: Shape) -> Dim:
-    """Product of dims; 1 for a scalar. Remembered, as the nodes of a model share few shapes."""
-    return math.prod(shape)
-
-
-def elements(value: Value) -> Dim:
-    """Number of elements. Raises Unknown."""
-    if value.shape is None:
-        raise Unknown
-    return prod(value.shape)
-
-
-def bytes_of(*values: Value) -> Dim:
-    """Bytes of dense tensors: elements x bits / 8, each rounded up. Raises Unknown for a string or a sequence."""
-    return _bytes(tuple([(value.dtype, value.shape) for value in values]))
-
-
-@lru_cache(maxsize=1 << 14)
-def _bytes(types: tuple[tuple[int, Shape | None], ...]) -> Dim:
-    total: Dim = 0
-    for dtype, shape in types:
-        bits = BITS.get(dtype)
-        if bits is None or shape is None:
-            raise Unknown
-        n = prod(shape)
-        total = total + (n * (bits >> 3) if bits & 7 == 0 else ceil_div(n * bits, 8))
-    return total
+__all__ = [
+    "FORMULAS", "FREE", "Call", "Cost", "Number", "Unknown", "bytes_of", "bytes_or_none", "elements", "op", "prod",
+    "register",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,14 +125,6 @@ class Call:
             bytes_or_none(self.read) if read is None else read,
             bytes_or_none(self.written) if written is None else written,
         )
-
-
-def bytes_or_none(count: Callable[[], Dim]) -> Number:
-    """A count of bytes, None where it is unknown."""
-    try:
-        return count()
-    except Unknown:
-        return None
 
 
 Formula = Callable[[Call], Cost]

@@ -28,7 +28,6 @@ def _resampled(call: Call, taps: int) -> Cost:
 
 
 @op("Resize", "Upsample", kind="resample")
-@op("Upsample", kind="resample", domain="com.microsoft.nchwc")
 def resize(call: Call) -> Cost:
     """d = the number of axes whose length changes."""
     shape = call.shape(0)

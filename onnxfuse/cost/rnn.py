@@ -6,7 +6,7 @@ LSTM peepholes add 3·H MACs. The weights are read once a call: the optimistic c
 
 from __future__ import annotations
 
-from onnxfuse.cost.registry import Call, Cost, Unknown, op
+from onnxfuse.cost.registry import Call, Cost, op
 
 _CELLS = {"LSTM": (4, 12, 5), "GRU": (3, 9, 3), "RNN": (1, 2, 1)}  # gates, FLOPs/H, special functions/H
 
@@ -15,9 +15,7 @@ _CELLS = {"LSTM": (4, 12, 5), "GRU": (3, 9, 3), "RNN": (1, 2, 1)}  # gates, FLOP
 def rnn(call: Call) -> Cost:
     """x (S, B, I) or, with layout 1, (B, S, I); w (D, gates·H, I); r (D, gates·H, H); p (D, 3·H)."""
     gates, flops, special = _CELLS[call.node.op_type]
-    x, r = call.shape(0), call.shape(2)
-    if len(x) != 3 or len(r) != 3:
-        raise Unknown
+    x, r = call.shape(0, 3), call.shape(2, 3)
     hidden = r[2]
     cells = r[0] * x[0] * x[1] * hidden
     peepholes = 3 if call.node.op_type == "LSTM" and call.has(7) else 0
@@ -28,9 +26,7 @@ def rnn(call: Call) -> Cost:
 def dynamic_quantize_lstm(call: Call) -> Cost:
     """As LSTM, with quantized w (D, I, 4·H) and r (D, H, 4·H); x is quantized first, 4 FLOPs an element."""
     gates, flops, special = _CELLS["LSTM"]
-    x, r = call.shape(0), call.shape(2)
-    if len(x) != 3 or len(r) != 3:
-        raise Unknown
+    x, r = call.shape(0, 3), call.shape(2, 3)
     hidden = r[1]
     cells = r[0] * x[0] * x[1] * hidden
     peepholes = 3 if call.has(7) else 0

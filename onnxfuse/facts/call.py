@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from onnxfuse.facts.expr import Dim, Expr, dmax, provably_nonnegative, symbol
+from onnxfuse.facts.expr import Dim, Expr, dmax, dmin, provably_nonnegative, symbol
 from onnxfuse.facts.value import UNKNOWN, Shape, Value
 from onnxfuse.ir import Node
 
@@ -219,11 +219,17 @@ def broadcast(c: Call, shapes: Sequence[Shape]) -> Shape:
                 if isinstance(best, int):
                     raise Unclear
                 best = d
-            elif not isinstance(best, int):
-                positive = provably_nonnegative(d - 1) and provably_nonnegative(best - 1)
-                best = dmax(best, d) if positive else c.fresh(0, axis)  # one of them is 1, or they are equal
+            elif not isinstance(best, int):  # one of them is 1, or they are equal
+                best = _either(best, d) or c.fresh(0, axis)
         out.append(best)
     return tuple(out)
+
+
+def _either(a: Dim, b: Dim) -> Dim | None:
+    """The broadcast of two dims that fit: the larger one, but 0 where one is 0. None where signs are not known."""
+    if not (provably_nonnegative(a) and provably_nonnegative(b)):
+        return None
+    return dmax(a, b) * dmin(1, a, b)
 
 
 def array(elements: Sequence[object], shape: Sequence[int] | None = None) -> np.ndarray:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from itertools import product
 from math import gcd, lcm
 
@@ -166,16 +167,32 @@ def bounds(dim: Dim) -> tuple[int | None, int | None]:
 
 def provably_nonnegative(dim: Dim) -> bool:
     """True when `dim` ≥ 0 for all values of its symbols; False means "not proved"."""
-    return dim >= 0 if isinstance(dim, int) else _nonnegative(dim, 4)
+    return dim >= 0 if isinstance(dim, int) else _proved(dim)
 
 
-def _nonnegative(dim: Dim, depth: int) -> bool:
-    if isinstance(dim, int):
-        return dim >= 0
-    low = bounds(dim)[0]
-    if (low is not None and low >= 0) or _shifted_nonnegative(dim):
+@lru_cache(maxsize=1 << 14)
+def _proved(dim: Expr) -> bool:
+    common = 0
+    for m, k in dim.terms:
+        if m:
+            common = gcd(common, k)
+    # g·p + k ≥ 0 exactly when p + ⌊k/g⌋ ≥ 0, which is the stronger statement to work with.
+    return _nonnegative(_make({m: k // common for m, k in dim.terms}), 1, 4)
+
+
+def _nonnegative(bound: Dim, scale: int, depth: int) -> bool:
+    """Does `bound` ≤ scale·e prove e ≥ 0? It does when bound > −scale, because e is an integer."""
+    slack = bound + (scale - 1)
+    if isinstance(slack, int):
+        return slack >= 0
+    low = bounds(slack)[0]
+    if (low is not None and low >= 0) or _shifted_nonnegative(slack):
         return True
-    return depth > 0 and any(_nonnegative(e, depth - 1) for e in _relaxed(dim))
+    if depth == 0 or isinstance(bound, int):
+        return False
+    return any(_nonnegative(e, scale * c, depth - 1) for e, c in _relaxed(bound)) or any(
+        all(_nonnegative(e, scale, depth - 1) for e in cases) for cases in _cases(bound)
+    )
 
 
 def _shifted_nonnegative(dim: Expr) -> bool:
@@ -192,8 +209,8 @@ def _shifted_nonnegative(dim: Expr) -> bool:
     return all(k >= 0 for k in out.values())
 
 
-def _relaxed(dim: Expr) -> Iterator[Dim]:
-    """Expressions that are ≤ a positive multiple of `dim`, each with one composite atom replaced by a bound of it."""
+def _relaxed(dim: Expr) -> Iterator[tuple[Dim, int]]:
+    """(e, c) with e ≤ c·dim, c > 0: each has one composite atom replaced by a bound of it."""
     atoms = sorted({a for m, _ in dim.terms for a in m if a.kind != "symbol"}, key=lambda a: (-len(a.text), a.text))
     for atom in atoms:
         inner = [(m, k) for m, k in dim.terms if atom in m]
@@ -204,10 +221,26 @@ def _relaxed(dim: Expr) -> Iterator[Dim]:
         if atom.kind == "//":
             a, c = atom.args
             if isinstance(c, int):  # (a − c + 1)/c ≤ a//c ≤ a/c
-                yield sum((rest * k * (a if k < 0 else a - c + 1) for rest, k in rests), c * others)
+                yield sum((rest * k * (a if k < 0 else a - c + 1) for rest, k in rests), c * others), c
         elif all((k < 0) == (atom.kind == "min") for _, k in inner):  # min ≤ each argument ≤ max
             for a in atom.args:
-                yield sum((rest * k * a for rest, k in rests), others)
+                yield sum((rest * k * a for rest, k in rests), others), 1
+
+
+def _cases(dim: Expr) -> Iterator[list[Dim]]:
+    """For each minimum or maximum in it: the expressions with one of the arguments in its place."""
+    for atom in sorted({a for m, _ in dim.terms for a in m if a.kind in ("min", "max")}):
+        cases = []
+        for arg in atom.args:
+            case: Dim = 0
+            for m, k in dim.terms:
+                left = tuple(a for a in m if a != atom)
+                term = _make({left: k})
+                for _ in range(len(m) - len(left)):
+                    term = term * arg
+                case = case + term
+            cases.append(case)
+        yield cases
 
 
 def provably_equal(a: Dim, b: Dim) -> bool:
@@ -229,10 +262,14 @@ def provably_equal(a: Dim, b: Dim) -> bool:
     if not periods or cases > 64:
         return False
     parts = {name: symbol(name, low=None) for name in periods}
-    return all(
-        substitute(difference, {n: p * parts[n] + r for (n, p), r in zip(periods.items(), residues, strict=True)}) == 0
-        for residues in product(*(range(p) for p in periods.values()))
-    )
+    try:
+        return all(
+            substitute(difference, {n: p * parts[n] + r for (n, p), r in zip(periods.items(), residues, strict=True)})
+            == 0
+            for residues in product(*(range(p) for p in periods.values()))
+        )
+    except ZeroDivisionError:  # some divisor is 0 for that residue
+        return False
 
 
 # Division, minimum, maximum ------------------------------------------------------------------------------------------
@@ -430,7 +467,10 @@ def substitute(dim: Dim, values: Mapping[str, Dim]) -> Dim:
 
 
 def evaluate(dim: Dim, values: Mapping[str, int]) -> int:
-    """The number that `dim` is for these symbol values. Raises UsageError when a symbol has none."""
+    """The number that `dim` is for these symbol values.
+
+    Raises UsageError when a symbol has none, ZeroDivisionError when a divisor in it is 0.
+    """
     out = substitute(dim, values)
     if isinstance(out, Expr):
         raise UsageError(f"no value for dimension '{min(symbols(out))}' in {dim}; give one with --dim NAME=VALUE")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
-import onnx_graphsurgeon as gs
 
 from onnxfuse.patterns import NotLegal, Scope, is_op
 from onnxfuse.targets import MICROSOFT, FusedKernel, Target
+
+if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
+    import onnx_graphsurgeon as gs
 
 ACTIVATIONS = ("Relu", "Clip", "LeakyRelu", "Sigmoid", "Tanh", "HardSigmoid")
 FLOAT32_MAX = float(np.finfo(np.float32).max)

@@ -7,12 +7,14 @@ node carries all of them with their defaults spelled out, and a function declare
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import onnx_graphsurgeon as gs
 from onnx import defs
 
 from onnxfuse.targets import ONNXFUSE
+
+if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
+    import onnx_graphsurgeon as gs
 
 _TYPES = {
     defs.OpSchema.AttrType.INT: "int",

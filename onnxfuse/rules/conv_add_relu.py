@@ -9,11 +9,14 @@ Only with a FusedConv kernel on the target.
 
 from __future__ import annotations
 
-import onnx_graphsurgeon as gs
+from typing import TYPE_CHECKING
 
 from onnxfuse.patterns import Match, NewNode, NotLegal, Scope, is_op
 from onnxfuse.rules._activation import check_kernel, fused_kernel, is_plain_conv
 from onnxfuse.targets import MICROSOFT, Target
+
+if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
+    import onnx_graphsurgeon as gs
 
 ROOTS = ("Conv",)
 BEFORE = """
@@ -53,7 +56,9 @@ def match(node: gs.Node, scope: Scope) -> Match | None:
         raise NotLegal(f"the shape of the residual '{residual.name}' or of the convolution is unknown")
     if result != other:
         raise NotLegal(f"the residual '{residual.name}' {_text(other)} is not surely of the shape {_text(result)}")
-    inputs = [*node.inputs, *[gs.Variable.empty()] * (3 - len(node.inputs)), residual]
+    from onnx_graphsurgeon import Variable
+
+    inputs = [*node.inputs, *[Variable.empty()] * (3 - len(node.inputs)), residual]
     attrs = dict(node.attrs) | {"activation": "Relu"}
     return Match((node, add, relu), NewNode("FusedConv", MICROSOFT, tuple(inputs), tuple(relu.outputs), attrs))
 

@@ -9,7 +9,7 @@ functions count as kernels: `onnxfuse::ConvRelu` with its definition, for Relu.
 
 from __future__ import annotations
 
-import onnx_graphsurgeon as gs
+from typing import TYPE_CHECKING
 
 from onnxfuse import ir
 from onnxfuse.patterns import Match, NewNode, NotLegal, Scope, is_op
@@ -22,6 +22,9 @@ from onnxfuse.rules._activation import (
 )
 from onnxfuse.rules._definition import definition, references, spatial_attributes, suffix
 from onnxfuse.targets import MICROSOFT, ONNXFUSE, Target
+
+if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
+    import onnx_graphsurgeon as gs
 
 ROOTS = ("Conv",)
 BEFORE = """

@@ -7,15 +7,16 @@ into 0. The Indices output is refused as well, since equal maxima appear where R
 
 from __future__ import annotations
 
-from typing import Any
-
-import onnx_graphsurgeon as gs
+from typing import TYPE_CHECKING, Any
 
 from onnxfuse import ir
 from onnxfuse.facts import Dim
 from onnxfuse.patterns import Match, NewNode, NotLegal, Scope, is_op
 from onnxfuse.rules._definition import definition, references, spatial_attributes, suffix
 from onnxfuse.targets import ONNXFUSE, Target
+
+if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
+    import onnx_graphsurgeon as gs
 
 ROOTS = ("MaxPool",)
 BEFORE = """

@@ -68,6 +68,15 @@ MS = "com.microsoft"
         ),
         # transBatchA: a stands as (M, batch, K)
         ("FusedMatMul", ["f32 2 5 3", "f32 5 3 4"], ["f32 5 2 4"], {"transBatchA": 1}, MS, Cost(120, 0, 0, 360, 160)),
+        # a transposed; zero points 6 + 12, bias 8; 6 + 12 + 8 + 2 + 32 bytes
+        (
+            "QGemm",
+            ["u8 3 2", "f32", "u8", "u8 3 4", "f32", "u8", "i32 2 4"],
+            ["f32 2 4"],
+            {"transA": 1},
+            MS,
+            Cost(24, 26, 0, 60, 32),
+        ),
         # bias 8, FastGelu 8 · 8, tanh 8
         ("GemmFastGelu", ["f32 2 3", "f32 3 4", "f32 4"], ["f32 2 4"], {}, MS, Cost(24, 72, 8, 88, 32)),
         # scaling 8, bias 8; 6 + 12 + 4 + 4 + 16

@@ -86,6 +86,14 @@ def test_rnn(price, op, inputs, outputs, attrs, expected):
             "",
             Cost(2016, 168 * 8, 336, 4 * (144 + 180 + 180 + 72 + 72), 4 * (144 + 252 + 252)),
         ),
+        (
+            "FlexAttention",
+            ["f32 2 3 4 6", "f32 2 3 5 6", "f32 2 3 5 7"],
+            ["f32 2 3 4 7"],
+            {},
+            "ai.onnx.preview",
+            Cost(1560, 600, 120, 4 * (144 + 180 + 210), 672),
+        ),
         # MultiHeadAttention B 2, S 4, H 3, D 6, L 5
         (
             "MultiHeadAttention",

@@ -1,0 +1,270 @@
+"""The command line as a user meets it: one line and exit 2 for bad input, nothing touched, results on stdout."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, external_data_helper, numpy_helper
+from support import graph
+
+MODELS = Path(__file__).parent.parent / "models"
+EXAMPLE = MODELS / "conv_relu_maxpool_conv.onnx"
+
+
+def onnxfuse(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "onnxfuse", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=120, check=False)
+
+
+def external(folder: Path, location: str, *, data: bytes | None = None) -> Path:
+    """A model whose weight lies outside the file."""
+    model = graph("y = Add(x, w)", inputs="float[4] x, float[4] w", outputs="float[4] y")
+    del model.graph.input[1]
+    weight = numpy_helper.from_array(np.ones(4, np.float32), "w")
+    model.graph.initializer.append(weight)
+    external_data_helper.set_external_data(model.graph.initializer[0], location, offset=0, length=16)
+    model.graph.initializer[0].ClearField("raw_data")
+    model.graph.initializer[0].data_location = TensorProto.EXTERNAL
+    path = folder / "m.onnx"
+    path.write_bytes(model.SerializeToString())
+    if data is not None:
+        (folder / location).write_bytes(data)
+    return path
+
+
+def newer_opset() -> bytes:
+    model = graph("y = Relu(x)", inputs="float[4] x", outputs="float[4] y")
+    model.opset_import[0].version = 9999
+    return model.SerializeToString()
+
+
+BAD_FILES = {
+    "empty": b"",
+    "text": b"this is not a model\n",
+    "zip": b"PK\x03\x04" + bytes(100),
+    "random": bytes(np.random.default_rng(0).integers(0, 256, 5000, dtype=np.uint8)),
+    "truncated": EXAMPLE.read_bytes()[:-1000],
+    "cut in the graph": EXAMPLE.read_bytes()[:300],
+    "newer opset": newer_opset(),
+}
+
+
+def assert_refused(result: subprocess.CompletedProcess[str], *words: str) -> None:
+    assert result.returncode == 2, result
+    assert result.stdout == ""
+    lines = [line for line in result.stderr.splitlines() if "assumed" not in line]
+    assert len(lines) == 1 and lines[0].startswith("onnxfuse: "), result.stderr
+    for word in words:
+        assert word in lines[0], lines[0]
+
+
+@pytest.mark.parametrize("kind", BAD_FILES)
+@pytest.mark.parametrize("command", ["analyze", "optimize", "verify", "benchmark"])
+def test_a_file_that_is_no_model(kind: str, command: str, tmp_path: Path) -> None:
+    bad, out = tmp_path / "bad.onnx", tmp_path / "out.onnx"
+    bad.write_bytes(BAD_FILES[kind])
+    arguments = {
+        "analyze": [bad],
+        "optimize": [bad, out],
+        "verify": [bad, bad],
+        "benchmark": [bad, "--provider", "cpu"],
+    }[command]
+    assert_refused(onnxfuse(command, *arguments), "bad.onnx")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["bad.onnx"]
+    assert bad.read_bytes() == BAD_FILES[kind]
+
+
+@pytest.mark.parametrize("command", ["analyze", "optimize"])
+def test_files_and_folders_that_are_not_there(command: str, tmp_path: Path) -> None:
+    out = [tmp_path / "out.onnx"] if command == "optimize" else []
+    assert_refused(onnxfuse(command, tmp_path / "none.onnx", *out), "none.onnx")
+    assert_refused(onnxfuse(command, tmp_path, *out), str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_outputs_that_cannot_be_written(tmp_path: Path) -> None:
+    assert_refused(onnxfuse("optimize", EXAMPLE, tmp_path / "no" / "out.onnx"), "does not exist")
+    assert_refused(onnxfuse("optimize", EXAMPLE, tmp_path), "folder")
+    assert_refused(onnxfuse("analyze", EXAMPLE, "--annotate", tmp_path / "no" / "out.onnx"), "no")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["analyze", "optimize"])
+def test_external_data(command: str, tmp_path: Path) -> None:
+    out = [tmp_path / "out.onnx"] if command == "optimize" else []
+    folder = tmp_path / "models"
+    folder.mkdir()
+    (tmp_path / "secret.bin").write_bytes(bytes(16))
+    for location, word in (
+        ("missing.bin", "missing.bin"),
+        ("../secret.bin", "secret.bin"),
+        (str(tmp_path / "secret.bin"), "secret.bin"),
+    ):
+        assert_refused(onnxfuse(command, external(folder, location), *out), word)
+    assert_refused(onnxfuse(command, external(folder, "short.bin", data=bytes(8)), *out), "short.bin")
+    assert not (tmp_path / "out.onnx").exists()
+    assert onnxfuse(command, external(folder, "w.bin", data=bytes(16)), *out).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--dim", "N=1", "--dim", "N=2"], ["N", "twice"]),
+        (["--dim", "N"], ["NAME=SIZE"]),
+        (["--dim", "N=0"], ["at least 1"]),
+        (["--dim", "N=x"], ["NAME=SIZE"]),
+        (["--dim", "batch=2"], ["batch"]),
+        (["--target", "tpu"], ["tpu", "ort-cuda"]),
+        (["--device", "tpu"], ["tpu", "h200"]),
+        (["--device", "none.toml"], ["none.toml"]),
+        (["--no-such-option"], ["no-such-option"]),
+        (["--max-intensity", "0"], ["max-intensity"]),
+    ],
+)
+@pytest.mark.parametrize("command", ["analyze", "optimize"])
+def test_bad_options(command: str, options: list[str], words: list[str], tmp_path: Path) -> None:
+    out = [tmp_path / "out.onnx"] if command == "optimize" else []
+    assert_refused(onnxfuse(command, MODELS / "small_resnet.onnx", *out, *options), *words)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_unknown_rules_and_commands(tmp_path: Path) -> None:
+    for option in ("--rule", "--no-rule"):
+        assert_refused(onnxfuse("optimize", EXAMPLE, tmp_path / "o.onnx", option, "magic"), "magic", "conv_relu")
+    assert_refused(onnxfuse("optimise"), "optimise")
+    assert_refused(onnxfuse("optimize", EXAMPLE), "OUT")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_old_output_survives_bad_input(tmp_path: Path) -> None:
+    out, bad = tmp_path / "out.onnx", tmp_path / "bad.onnx"
+    out.write_bytes(b"old")
+    bad.write_bytes(BAD_FILES["truncated"])
+    assert_refused(onnxfuse("optimize", bad, out), "bad.onnx")
+    assert out.read_bytes() == b"old"
+
+
+def test_without_a_gpu_the_cuda_benchmark_says_what_is_missing() -> None:
+    import onnxruntime as ort
+
+    if "CUDAExecutionProvider" in ort.get_available_providers():
+        pytest.skip("onnxruntime has the CUDA provider here")
+    assert_refused(onnxfuse("benchmark", EXAMPLE), "CUDA", "--provider cpu")
+
+
+def test_analyze_json_has_the_stable_names() -> None:
+    result = onnxfuse("analyze", MODELS / "small_resnet.onnx", "--json", "--dim", "N=2")
+    assert result.returncode == 0 and result.stderr == ""
+    data = json.loads(result.stdout)
+    assert {"model", "device", "target", "dims", "totals", "nodes", "candidates"} <= data.keys()
+    counts = {
+        "flops",
+        "macs",
+        "transcendentals",
+        "bytes_read",
+        "bytes_written",
+        "bytes",
+        "intensity",
+        "seconds",
+        "bound",
+    }
+    assert counts | {"params", "weight_bytes", "peak_activation_bytes", "coverage"} <= data["totals"].keys()
+    assert counts | {"name", "op_type", "domain", "scope", "inputs", "outputs"} <= data["nodes"][0].keys()
+    assert data["dims"] == {"N": 2} and data["totals"]["coverage"] == 1.0
+    assert data["totals"]["macs"] == sum(n["macs"] for n in data["nodes"])
+
+
+def test_optimize_json_has_the_stable_names(tmp_path: Path) -> None:
+    result = onnxfuse("optimize", MODELS / "small_resnet.onnx", tmp_path / "o.onnx", "--json")
+    assert result.returncode == 0
+    data = json.loads(result.stdout)
+    assert {
+        "model",
+        "output",
+        "target",
+        "device",
+        "before",
+        "after",
+        "fusions",
+        "refused",
+        "verify",
+        "seconds",
+    } <= data.keys()
+    assert {"rule", "node", "sources", "bytes_saved", "flops_saved", "seconds_saved"} == data["fusions"][0].keys()
+    assert {"rule", "node", "reason"} == data["refused"][0].keys()
+    assert data["verify"].keys() == {"ok", "max_error", "cases", "rolled_back"} and data["verify"]["ok"]
+    saved = sum(f["bytes_saved"] for f in data["fusions"])
+    assert data["before"]["bytes"] - data["after"]["bytes"] == saved
+    assert data["before"]["seconds"] - data["after"]["seconds"] == pytest.approx(
+        sum(f["seconds_saved"] for f in data["fusions"])
+    )
+
+
+def test_verify_and_benchmark_on_the_cpu(tmp_path: Path) -> None:
+    source, out = MODELS / "preactivation.onnx", tmp_path / "o.onnx"
+    assert onnxfuse("optimize", source, out, "--target", "ort-cpu").returncode == 0
+    verdict = json.loads(onnxfuse("verify", source, out, "--json").stdout)
+    assert verdict["ok"] and {"max_error", "outputs", "cases"} <= verdict.keys()
+    result = onnxfuse("benchmark", source, out, "--provider", "cpu", "--runs", 3, "--json")
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout)
+    assert {"provider", "device_name", "level", "runs", "models", "ratio"} <= report.keys()
+    assert {"path", "median_ms", "p10_ms", "p90_ms", "peak_memory", "nodes_by_provider"} <= report["models"][0].keys()
+    assert {"median", "ci95"} <= report["ratio"].keys()
+
+
+def test_verify_finds_a_difference_and_ends_with_1(tmp_path: Path) -> None:
+    other = onnx.load(EXAMPLE)
+    other.graph.node[1].op_type = "Abs"
+    onnx.save(other, tmp_path / "b.onnx")
+    result = onnxfuse("verify", EXAMPLE, tmp_path / "b.onnx")
+    assert result.returncode == 1 and "DIFFERENT" in result.stdout and result.stderr == ""
+
+
+def test_dry_run_writes_nothing_and_explain_gives_reasons(tmp_path: Path) -> None:
+    result = onnxfuse("optimize", EXAMPLE, tmp_path / "o.onnx", "--dry-run", "--explain")
+    assert result.returncode == 0 and "relu_maxpool" in result.stdout and "takes a node of it" in result.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_annotate_writes_the_numbers_into_the_nodes(tmp_path: Path) -> None:
+    out = tmp_path / "annotated.onnx"
+    data = json.loads(onnxfuse("analyze", EXAMPLE, "--annotate", out, "--json").stdout)
+    annotated, source = onnx.load(out), onnx.load(EXAMPLE)
+    for node, row in zip(annotated.graph.node, data["nodes"], strict=True):
+        props = {p.key: p.value for p in node.metadata_props}
+        assert int(props["onnxfuse.flops"]) == row["flops"] and int(props["onnxfuse.bytes_read"]) == row["bytes_read"]
+        assert props["onnxfuse.bound"] == row["bound"]
+        assert float(props["onnxfuse.intensity"]) == pytest.approx(row["intensity"], rel=1e-5)
+        del node.metadata_props[:]
+    assert annotated == source  # nothing else was touched
+
+
+def test_help_version_devices_and_rules() -> None:
+    assert "optimize" in onnxfuse("--help").stdout
+    assert onnxfuse("--version").stdout.startswith("onnxfuse, version ")
+    assert "h200" in onnxfuse("devices").stdout
+    assert json.loads(onnxfuse("devices", "--json").stdout)["devices"][0]["name"] == "a100_80gb"
+    rules = onnxfuse("rules").stdout
+    assert all(name in rules for name in ("conv_relu", "conv_add_relu", "relu_maxpool"))
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = "import sys; sys.argv = ['onnxfuse', '--help']\nfrom onnxfuse.cli import main\n"
+    code += "try: main()\nexcept SystemExit: pass\n"
+    code += "print([m for m in ('onnx', 'numpy', 'onnx_graphsurgeon', 'onnxruntime', 'rich') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_analyze_needs_no_onnxruntime_and_no_graphsurgeon() -> None:
+    code = f"import sys, onnxfuse; onnxfuse.analyze({str(EXAMPLE)!r})\n"
+    code += "print([m for m in ('onnx_graphsurgeon', 'onnxruntime') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -1,0 +1,87 @@
+"""Verification inside optimize: a rewrite that spoils the result is found, taken back and named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+from support import assert_same, graph, ops, random_feeds
+
+import onnxfuse
+from onnxfuse import rewrite
+from onnxfuse.errors import Finding
+
+BODY = " ".join(
+    f"[c{i}] t{i} = Conv <pads = [1, 1, 1, 1]> ({x}, w) [r{i}] {y} = Relu(t{i})"
+    for i, (x, y) in enumerate([("x", "a"), ("a", "b"), ("b", "c"), ("c", "d"), ("d", "y")])
+)
+
+
+@pytest.fixture
+def model() -> onnx.ModelProto:
+    return graph(BODY, inputs="float[N,4,8,8] x, float[4,4,3,3] w", outputs="float[N,4,8,8] y")
+
+
+def spoil(monkeypatch: pytest.MonkeyPatch, *bad: str) -> None:
+    """Makes the rewrites at these nodes wrong: another activation."""
+    right = rewrite.apply
+
+    def wrong(model, editor, choices):  # type: ignore[no-untyped-def]
+        for choice in choices:
+            if choice.node in bad:
+                choice.match.new.attrs["activation"] = "Tanh"
+        return right(model, editor, choices)
+
+    monkeypatch.setattr(rewrite, "apply", wrong)
+
+
+@pytest.mark.parametrize("bad", [["c2"], ["c0", "c4"], ["c0", "c1", "c2", "c3", "c4"]])
+def test_the_guilty_rewrite_is_taken_back_and_named(
+    bad: list[str], model: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    spoil(monkeypatch, *bad)
+    result = onnxfuse.optimize(model, tmp_path / "out.onnx")
+    assert [r.node for r in result.rolled_back] == bad
+    assert all("did not verify" in r.reason for r in result.rolled_back)
+    assert len(result.fusions) == 5 - len(bad)
+    assert result.verdict is not None and result.verdict.ok
+    written = onnx.load(tmp_path / "out.onnx")
+    assert ops(written).count("com.microsoft::FusedConv") == 5 - len(bad)
+    assert_same(model, written, random_feeds(model))
+    assert [p.name for p in tmp_path.iterdir()] == ["out.onnx"]  # nothing temporary is left
+
+
+def test_without_verification_nothing_is_run(
+    model: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    spoil(monkeypatch, "c2")
+    result = onnxfuse.optimize(model, tmp_path / "out.onnx", verify=False)
+    assert result.verdict is None and len(result.fusions) == 5 and (tmp_path / "out.onnx").exists()
+
+
+def test_what_cannot_be_run_is_not_written(model: onnx.ModelProto, tmp_path: Path) -> None:
+    model.graph.node.append(onnx.helper.make_node("Magic", ["x"], ["m"], domain="my.domain"))
+    model.opset_import.append(onnx.helper.make_opsetid("my.domain", 1))
+    with pytest.raises(Finding, match="onnxruntime does not load the original"):
+        onnxfuse.optimize(model, tmp_path / "out.onnx")
+    assert list(tmp_path.iterdir()) == []
+    assert len(onnxfuse.optimize(model, tmp_path / "out.onnx", verify=False).fusions) == 5
+
+
+def test_nothing_to_do_needs_no_verification(tmp_path: Path) -> None:
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph(
+            [onnx.helper.make_node("Magic", ["x"], ["y"], domain="my.domain")],
+            "g",
+            [onnx.helper.make_tensor_value_info("x", 1, [4])],
+            [onnx.helper.make_tensor_value_info("y", 1, [4])],
+        ),
+        opset_imports=[onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("my.domain", 1)],
+        ir_version=8,
+    )
+    path, out = tmp_path / "in.onnx", tmp_path / "out.onnx"
+    path.write_bytes(model.SerializeToString())
+    result = onnxfuse.optimize(path, out)
+    assert result.fusions == () and result.verdict is None
+    assert out.read_bytes() == path.read_bytes()
