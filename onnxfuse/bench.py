@@ -243,7 +243,8 @@ def _memory(provider: str, before: int | None = None) -> int | None:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # macOS: bytes
         return peak if before is None else peak - before
     if before is None:
-        ctypes.CDLL(None).malloc_trim(0)  # what earlier sessions freed goes back, or this one would hide in it
+        with suppress(AttributeError):  # another libc than glibc
+            ctypes.CDLL(None).malloc_trim(0)  # what earlier sessions freed goes back, or this one would hide in it
         with suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5")  # VmHWM, the peak, is now VmRSS: see proc(5)
         return _status("VmRSS")

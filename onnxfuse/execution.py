@@ -130,7 +130,7 @@ def graph_seconds(
 ) -> float:
     """Seconds of a whole graph as the target executes it; nodes of unknown cost add nothing.
 
-    exported: names that must exist outside, which the runtime cannot fuse away. A local function runs as its body's nodes,
+    exported: names that must exist outside, which the runtime cannot fuse away. A local function runs as its nodes,
     one by one, unless functions are kernels on the target.
     """
     reads = Counter(name for node in facts.nodes for name in node.inputs)

@@ -58,6 +58,10 @@ class Editor:
         readers = {id(node): node for node in tensor.outputs}  # gs lists a node once for each input
         return [(node, i) for node in readers.values() for i, t in enumerate(node.inputs) if t is tensor]
 
+    def use_count(self, tensor: gs.Tensor) -> int:
+        """How many inputs read a value, `len(uses(tensor))` without listing them."""
+        return len(self._uses[id(tensor)][1]) if id(tensor) in self._uses else len(tensor.outputs)
+
     def is_output(self, tensor: gs.Tensor) -> bool:
         """Whether a value is an output of the main graph or of a body."""
         return id(tensor) in self._outputs
@@ -195,7 +199,8 @@ class Editor:
 
     def _detach(self, node: gs.Node) -> None:
         graph = self._owner[id(node)]
-        for n, _ in self._with_bodies(node, graph):
+        for n, holder in self._with_bodies(node, graph):
+            self._touched.pop(id(holder), None)
             for i, t in enumerate(n.inputs):
                 del self._readers(t)[id(n), i]
             for t in n.outputs:
@@ -206,6 +211,7 @@ class Editor:
 
     def _attach(self, node: gs.Node, graph: gs.Graph) -> None:
         for n, holder in self._with_bodies(node, graph):
+            self._touched[id(holder)] = holder
             for i, t in enumerate(n.inputs):
                 self._readers(t)[id(n), i] = n
             for t in n.outputs:

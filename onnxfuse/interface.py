@@ -96,19 +96,26 @@ def _port(info: onnx.ValueInfoProto) -> Port:
 def _coarsest(model: onnx.ModelProto) -> float:
     """2^-7 for bfloat16 and 8-bit quantization, 2^-10 for float16, 2^-23 for float32, 2^-52 where all is float64."""
     graph = model.graph
-    nodes = [n for body in (graph.node, *(f.node for f in model.functions)) for n in _nodes(body)]
     types = {t.data_type for t in graph.initializer} | {p.dtype for p in map(_port, [*graph.input, *graph.output])}
-    types |= {a.i for n in nodes if n.op_type == "Cast" for a in n.attribute if a.name == "to"}
-    if TensorProto.BFLOAT16 in types or any("QuantizeLinear" in n.op_type for n in nodes):
+    quantized = False
+    for node in (n for body in (graph.node, *(f.node for f in model.functions)) for n in _nodes(body)):
+        op_type = node.op_type
+        quantized = quantized or "QuantizeLinear" in op_type
+        if op_type == "Cast":
+            types |= {a.i for a in node.attribute if a.name == "to"}
+    if TensorProto.BFLOAT16 in types or quantized:
         return 2.0**-7
     if TensorProto.FLOAT16 in types:
         return 2.0**-10
     return 2.0**-23 if TensorProto.FLOAT in types or TensorProto.DOUBLE not in types else 2.0**-52
 
 
+_WITH_BODIES = {"If", "Loop", "Scan", "SequenceMap"}
+
+
 def _nodes(body: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
     for node in body:
         yield node
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
+        if node.op_type in _WITH_BODIES:
+            for attribute in node.attribute:
                 yield from _nodes(attribute.g.node)

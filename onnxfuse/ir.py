@@ -183,6 +183,15 @@ def subgraphs(node: Node) -> Iterator[tuple[str, Graph]]:
             yield name, value
 
 
+def all_nodes(graph: Graph) -> Iterator[Node]:
+    """The nodes of a graph and of all bodies inside it."""
+    todo = [graph]
+    while todo:
+        here = todo.pop()
+        yield from here.nodes
+        todo += [body for node in here.nodes for _, body in subgraphs(node)]
+
+
 def captured(graph: Graph) -> set[str]:
     """Names that bodies inside a graph may read from it: whatever they use and do not define themselves."""
     found: set[str] = set()

@@ -112,6 +112,10 @@ class Model:
             bridge.splice(self._graph, self.proto)
             self._forget()
 
+    def close_view(self) -> None:
+        """Lets go of the view; `graph` makes a new one."""
+        self._graph = None
+
     @property
     def changed(self) -> bool:
         """Whether the proto differs from what was loaded."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnxfuse import candidates, devices, ir, roofline, targets
-from onnxfuse.cost import costs
+from onnxfuse.cost import Cost, costs
 from onnxfuse.errors import OutputError
 from onnxfuse.execution import graph_seconds, piece, value_bytes
 from onnxfuse.facts import Facts, free_dims, infer
@@ -170,9 +170,11 @@ def _spellings(places: Iterable[tuple[str, int]]) -> set[str]:
     return {f"{source}.{axis}" for source, axis in places}
 
 
-def _executed(model: Model, facts: Facts, target: targets.Target, device: devices.Device) -> roofline.Totals:
+def _executed(
+    model: Model, facts: Facts, prices: tuple[Cost, ...], target: targets.Target, device: devices.Device
+) -> roofline.Totals:
     """Totals of a model whose time is that of the kernels which the target executes."""
-    prices, graph = costs(facts), model.program.graph
+    graph = model.program.graph
     exported = {*graph.outputs, *ir.captured(graph)}
     totals = roofline.totals(roofline.rows(facts, prices, device), model.program, facts)
     return replace(totals, seconds=graph_seconds(facts, prices, exported, target, device))
@@ -235,18 +237,18 @@ def optimize(
     bound, assumed = assume(program, dims or {})
     known = infer(program, {}, source.array)
     at = infer(program, bound, source.array) if bound else known
-    before = _executed(source, at, goal, machine)
-    optimizer = Optimizer(source, goal, machine, known, at, chosen_rules, max_intensity)
-    made, fusions = optimizer.rewrite()
+    prices = costs(at)
+    before = _executed(source, at, prices, goal, machine)
+    optimizer = Optimizer(source, goal, machine, known, at, prices, chosen_rules, max_intensity)
+    made = optimizer.rewrite()
     verdict: Verdict | None = None
     rolled_back: tuple[Refusal, ...] = ()
-    if verify and fusions:
-        verdict, fusions, rolled_back = optimizer.prove(
-            model, made, fusions, Path(out) if out else None, dims or {}, seed
-        )
+    if verify and made.fusions:
+        verdict, made, rolled_back = optimizer.prove(model, made, None if out is None else Path(out), dims or {}, seed)
     after = before
-    if fusions:
-        after = _executed(source, infer(source.program, bound, source.array), goal, machine)
+    if made.fusions:
+        changed = infer(source.program, bound, source.array)
+        after = _executed(source, changed, costs(changed), goal, machine)
     if out is not None:
         source.save(out)
     return Result(
@@ -258,7 +260,7 @@ def optimize(
         assumed,
         before,
         after,
-        fusions,
+        made.fusions,
         made.refused,
         verdict,
         rolled_back,

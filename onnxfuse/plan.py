@@ -23,13 +23,13 @@ from onnxfuse.model import Model
 from onnxfuse.patterns import Match, NotLegal, Refusal, Rule, Scope, label
 from onnxfuse.targets import ONNXFUSE, Target
 
-Key = tuple[str, str]
+Key = tuple[str, str, str]
 EXACT_CLUSTER = 16  # clusters up to this size are solved exactly (at most 2^16 subsets), larger ones greedily
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """A rewrite with its gain. key: rule and result, the same every time the same model is planned."""
+    """A rewrite with its gain. key: rule, scope and result, the same whenever the same model is planned."""
 
     key: Key
     match: Match
@@ -54,10 +54,11 @@ class Plan:
 class Surroundings:
     """One graph or body: what holds for every binding (`scope`), and what it costs at the assumed one.
 
-    costs: by position; index: id of a node of the view → its position.
+    path: where a body stands, "" for the main graph; costs: by position; index: id of a node → its position.
     """
 
     graph: gs.Graph
+    path: str
     scope: Scope
     bound: Facts
     costs: tuple[Cost, ...]
@@ -68,20 +69,23 @@ class Surroundings:
         return value_bytes(self.bound[name])
 
 
-def surroundings(model: Model, editor: Editor, facts: Facts, bound: Facts, target: Target) -> list[Surroundings]:
-    """The main graph and all bodies inside it, each with its facts. Body facts may be missing; then it is left out."""
-    todo, found = [(model.graph, facts, bound)], []
+def surroundings(
+    model: Model, editor: Editor, facts: Facts, bound: Facts, prices: tuple[Cost, ...], target: Target
+) -> list[Surroundings]:
+    """The main graph, with its node costs, and all bodies inside it. A body without facts is left out."""
+    todo, found = [(model.graph, "", facts, bound, prices)], []
     opset = model.opsets.get("", 1)
     while todo:
-        here, known, at = todo.pop()
+        here, path, known, at, table = todo.pop()
         index = {id(node): i for i, node in enumerate(here.nodes)}
         scope = Scope(editor, known, opset, target)
-        found.append(Surroundings(here, scope, at, costs(at), index))
+        found.append(Surroundings(here, path, scope, at, table, index))
         for i, node in enumerate(here.nodes):
             for name, value in node.attrs.items():
                 key = (i, name)
                 if isinstance(value, gs.Graph) and key in known.bodies and key in at.bodies:
-                    todo.append((value, known.bodies[key], at.bodies[key]))
+                    body = at.bodies[key]
+                    todo.append((value, f"{path}/{i}.{name}", known.bodies[key], body, costs(body)))
     return found
 
 
@@ -129,7 +133,7 @@ def _price(rule: Rule, match: Match, place: Surroundings, device: Device, max_in
     if t1 >= t0:
         raise NotLegal(f"no gain: {target.name} needs {t0 * 1e6:.2f} µs for these nodes and {t1 * 1e6:.2f} µs after it")
     return Choice(
-        (rule.name, match.new.outputs[0].name),
+        (rule.name, place.path, match.new.outputs[0].name),
         match,
         place.graph,
         label(match.old[0]),
@@ -152,7 +156,7 @@ def _piece(node: gs.Node, place: Surroundings) -> Piece:
 
 def _inner(tensor: gs.Tensor, place: Surroundings) -> bool:
     editor = place.scope.editor
-    return not editor.is_output(tensor) and len(editor.uses(tensor)) == 1
+    return not editor.is_output(tensor) and editor.use_count(tensor) == 1
 
 
 def _inner_inputs(match: Match, place: Surroundings) -> set[str]:

@@ -62,6 +62,7 @@ def cpu_session(path: Path, level: str) -> Any:
     """A CPU session with two threads. Raises what onnxruntime raises, MissingDependency, UsageError."""
     made = options(level)
     made.intra_op_num_threads = 2
+    made.add_session_config_entry("session.disable_prepacking", "1")  # external weights stay mapped, not copied
     return onnxruntime().InferenceSession(str(path), made, providers=["CPUExecutionProvider"])
 
 

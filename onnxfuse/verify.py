@@ -85,13 +85,23 @@ def compare(
     """
     with ThreadPoolExecutor(2) as pool:  # a session is created without the interpreter lock: both at once
         first, second = (pool.submit(runtime.cpu_session, path, level) for path in (original, optimized))
-        if problem := _static_problem(original, optimized):
+        known = interface.read(original)
+        if problem := _static_problem(original, known, optimized):
             return _no(problem)
         try:
-            reference = Reference(original, dims=dims, seed=seed, tolerance=tolerance, level=level, _open=first.result)
+            opened = _Opened(known, first.result)
+            reference = Reference(original, dims=dims, seed=seed, tolerance=tolerance, level=level, _opened=opened)
         except Finding as finding:
             return _no(str(finding))
         return reference._judge(second.result)
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """What `compare` has of the original before there is a Reference."""
+
+    interface: interface.Interface
+    session: Callable[[], Any]
 
 
 class Reference:
@@ -105,21 +115,21 @@ class Reference:
         seed: int = 0,
         tolerance: float | None = None,
         level: str = "disabled",
-        _open: Callable[[], Any] | None = None,
+        _opened: _Opened | None = None,
     ) -> None:
         """Open the original and run its cases; arguments and errors as in `compare`.
 
         Raises Finding where onnxruntime does not load the original, or no inputs are found under which it runs.
         """
         self.path = path
-        self.interface = interface.read(path)
+        self.interface = _opened.interface if _opened else interface.read(path)
         self._dims, self._seed, self._level = dict(dims or {}), seed, level
         self._tolerance = _TOLERANCE[self.interface.step] if tolerance is None else tolerance
         self._seconds = 0.0
         self._own: dict[int, dict[str, OutputDifference]] = {}
         self.unsteady: str | None = None  # an output that differs between two runs on the same feeds, once seen
         try:
-            self._session = _open() if _open else runtime.cpu_session(path, level)
+            self._session = _opened.session() if _opened else runtime.cpu_session(path, level)
         except OnnxfuseError:
             raise
         except Exception as error:
@@ -130,7 +140,7 @@ class Reference:
 
     def check(self, optimized: Path) -> Verdict:
         """Judge an optimized model."""
-        if problem := _static_problem(self.path, optimized):
+        if problem := _static_problem(self.path, self.interface, optimized):
             return _no(problem)
         return self._judge(lambda: runtime.cpu_session(optimized, self._level))
 
@@ -206,27 +216,30 @@ class Reference:
 
     def _verdict(self, rows: list[list[OutputDifference | None]]) -> Verdict:
         worst: dict[str, OutputDifference] = {}
-        reason = None
+        problems = []
         for case, row in zip(self._cases, rows, strict=True):
             for d in filter(None, row):
-                reason = reason or (None if d.ok else f"{describe(d)} ({case.text})")
-                seen = worst.get(d.name, d)
-                compared = d.compared + (seen.compared if d.name in worst else 0)
-                key = (not d.ok, d.max_error) > (not seen.ok, seen.max_error)
-                worst[d.name] = replace(d if key else seen, compared=compared)
-        judged = sum(None not in row for row in rows)
-        unjudged = next((name for name in self._cases[0].outputs if name not in worst), None)
+                if not d.ok:
+                    problems.append(f"{describe(d)} ({case.text})")
+                seen = worst.get(d.name, replace(d, compared=0))
+                further = max(seen, d, key=lambda d: (not d.ok, d.max_error))
+                worst[d.name] = replace(further, compared=seen.compared + d.compared)
         if self.unsteady:
-            reason = f"output '{self.unsteady}' of the original differs between two runs on the same inputs"
-        elif unjudged:
-            reason = (
-                reason
-                or f"output '{unjudged}' cannot be judged: rounding of the inputs alone moves it by more than allowed"
-            )
-        elif not any(d.compared for d in worst.values()):
-            reason = reason or "nothing to compare: every output is empty, NaN or infinite in every case"
-        outputs = tuple(worst.values())
-        return Verdict(reason is None, max((d.max_error for d in outputs), default=0.0), outputs, judged, reason)
+            problems.insert(0, f"output '{self.unsteady}' of the original differs between two runs on the same inputs")
+        problems += [
+            f"output '{name}' cannot be judged: rounding of the inputs alone moves it too far"
+            for name in self._cases[0].outputs
+            if name not in worst
+        ]
+        if not problems and not any(d.compared for d in worst.values()):
+            problems.append("nothing to compare: every output is empty, NaN or infinite in every case")
+        return Verdict(
+            not problems,
+            max((d.max_error for d in worst.values()), default=0.0),
+            tuple(worst.values()),
+            sum(None not in row for row in rows),
+            problems[0] if problems else None,
+        )
 
 
 def guilty(n: int, build_and_check: Callable[[frozenset[int]], bool]) -> frozenset[int]:
@@ -260,9 +273,9 @@ def guilty(n: int, build_and_check: Callable[[frozenset[int]], bool]) -> frozens
             return frozenset(range(n)) - frozenset(kept)
 
 
-def _static_problem(original: Path, optimized: Path) -> str | None:
+def _static_problem(original: Path, known: interface.Interface, optimized: Path) -> str | None:
     """What is wrong without running: the interface, or what onnx's checker says of the optimized model alone."""
-    if found := interface.difference(interface.read(original), interface.read(optimized)):
+    if found := interface.difference(known, interface.read(optimized)):
         return found
     try:
         onnx.checker.check_model(str(optimized))

@@ -298,6 +298,17 @@ def test_edits_pending_in_a_body_come_along_when_it_moves():
     assert run(model, {"x": np.float32([-1, 2]), "c": np.array(True)})[0].tolist() == [2, 3]  # -(|x| - w)
 
 
+def test_an_edited_body_may_be_removed():
+    model = parse(IF)
+    graph, editor = opened(model)
+    _, b, choice = graph.nodes
+    mul = bridge.bodies(choice)[1].nodes[0]
+    editor.replace([mul], [editor.node("Add", mul.inputs, mul.outputs)])
+    editor.replace([choice], [editor.node("Exp", b.outputs, choice.outputs)])
+    done(model, graph, editor)
+    assert ops(model) == ["Abs", "Neg", "Exp"]
+
+
 def test_a_place_in_a_body_that_moved_is_gone():
     graph, editor = opened(parse(IF))
     choice = graph.nodes[2]
@@ -481,7 +492,7 @@ def random_edit(rng: random.Random, graph: gs.Graph, editor: Editor, model: onnx
         editor.replace([node], [editor.node(node.op, node.inputs[::-1], node.outputs, metadata={"swapped": "yes"})])
 
 
-@settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(st.randoms(use_true_random=False))
 def test_any_sequence_of_edits_keeps_the_results(rng):
     model = random_model(rng)

@@ -210,6 +210,11 @@ def test_an_output_that_only_amplifies_rounding_is_not_called_verified(judge):
     assert "cannot be judged" in verdict.reason
 
 
+def test_a_gross_error_counts_where_rounding_is_amplified(judge):
+    frame = "(float[8,8] x) => (float[8,8] y) <float k = {{10000}}> {{ z = Mul(x, k) w = Sin(z) y = {} }}"
+    assert "is off by" in judge(frame.format("Identity(w)"), frame.format("Add(w, w)")).reason
+
+
 def test_an_output_of_zeros_has_an_absolute_bar(judge):
     frame = "(float[4] x) => (float[4] y) {{ z = Sub(x, x) c = Constant<value_float = {}>() y = Add(z, c) }}"
     assert not judge(frame.format("0.0"), frame.format("1e-9")).ok
@@ -271,6 +276,29 @@ def test_maps(judge):
     assert verdict.ok
     assert "y[0][9]" in {o.name for o in verdict.outputs}
     assert judge(model, other).reason.startswith("output 'y[0][9]' is missing")
+
+
+def test_fused_operators_of_onnxruntime_and_local_functions_run(judge):
+    frame = "(float[N,3,8,8] x) => (float[N,4,6,6] y) {{ {} }}"
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [4, 3, 3, 3], np.linspace(-1, 1, 108))
+
+    def weighted(body: str) -> onnx.ModelProto:
+        model = text(frame.format(body))
+        model.graph.initializer.append(weight)
+        return model
+
+    plain = weighted("c = Conv(x, w) y = Relu(c)")
+    assert judge(plain, weighted('y = com.microsoft.FusedConv<activation = "Relu">(x, w)')).ok
+    assert not judge(plain, weighted('y = com.microsoft.FusedConv<activation = "Tanh">(x, w)')).ok
+    body = "c = Conv(x, w) y = {}(c)"
+    for op, right in (("Relu", True), ("Tanh", False)):
+        model = parser.parse_model(
+            '<ir_version: 9, opset_import: ["" : 20, "fused" : 1]> g '
+            + frame.format("y = fused.ConvRelu(x, w)")
+            + f'<domain: "fused", opset_import: ["" : 20]> ConvRelu (x, w) => (y) {{ {body.format(op)} }}'
+        )
+        model.graph.initializer.append(weight)
+        assert judge(plain, model).ok is right
 
 
 def test_what_does_not_load_is_told(judge):

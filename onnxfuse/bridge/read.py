@@ -138,7 +138,7 @@ def _view_graph(
         node = _make(gs.Node, op=p.op_type, name=p.name, attrs=attrs, domain=ir.domain(p.domain), proto=p)
         list.extend(node.inputs, map(find, p.input))
         list.extend(node.outputs, map(find, p.output))
-        link(node)
+        _link(node)
         graph.nodes.append(node)
     graph.outputs = [find(v.name) for v in proto.output]
     return graph
@@ -164,7 +164,7 @@ def _constant(name: str, tensor: onnx.TensorProto | onnx.SparseTensorProto) -> g
     return _make(gs.Constant, name=name, _values=Stored(tensor), data_location=None, _export_dtype=None)
 
 
-def link(node: gs.Node) -> None:
+def _link(node: gs.Node) -> None:
     """Enters a node at the tensors it lists, going around gs's synchronized lists (their removals are quadratic)."""
     for t in node.inputs:
         list.append(t.outputs, node)

@@ -2,21 +2,8 @@
 
 from __future__ import annotations
 
-from onnxfuse.facts.expr import (
-    Dim,
-    Expr,
-    bounds,
-    ceil_div,
-    dmax,
-    dmin,
-    evaluate,
-    floor_div,
-    provably_equal,
-    provably_nonnegative,
-    substitute,
-    symbol,
-    symbols,
-)  # fmt: skip
+from onnxfuse.facts.evaluation import evaluate, provably_equal, substitute, symbols
+from onnxfuse.facts.expr import Dim, Expr, bounds, ceil_div, dmax, dmin, floor_div, provably_nonnegative, symbol
 from onnxfuse.facts.infer import free_dims, infer
 from onnxfuse.facts.scope import Facts
 from onnxfuse.facts.value import UNKNOWN, Shape, Value

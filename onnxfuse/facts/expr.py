@@ -12,15 +12,24 @@ to be non-zero.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from itertools import product
-from math import gcd, lcm
+from math import gcd
 
-from onnxfuse.errors import UsageError
-from onnxfuse.facts.terms import Atom, Monomial, Terms, divide_monomial, exact_quotient, multiply, order
+from onnxfuse.facts.terms import (
+    Atom,
+    Monomial,
+    Terms,
+    exact_quotient,
+    multiply,
+    order,
+    split_by_monomial,
+    without_common_factor,
+)
 
 LARGEST = 2**31 - 1  # no dimension is larger; what exporters write for "to the end" is at least this
+
+_DEPTH, _BREADTH = 4, 3  # how far a proof of "≥ 0" is searched; what is not found is just not proved
 
 _NAME = re.compile(r"[A-Za-z_][\w.]*")
 
@@ -38,6 +47,11 @@ class Expr:
     def __init__(self, terms: tuple[tuple[Monomial, int], ...]) -> None:
         self.terms = terms
         self._hash = hash(terms)
+
+    @property
+    def length(self) -> int:
+        """About how many characters it has in print."""
+        return sum(len(a.text) for m, _ in self.terms for a in m)
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -119,12 +133,53 @@ def _of(atom: Atom) -> Expr:
 
 def _make(terms: Terms) -> Dim:
     kept = [(m, k) for m, k in terms.items() if k]
+    if len(kept) > 1 and any(a.kind == "//" for m, _ in kept for a in m):
+        kept = list(_joined_halves(dict(kept)).items())
     if not kept:
         return 0
     if len(kept) == 1:
         return kept[0][1] if not kept[0][0] else Expr((kept[0],))
     kept.sort(key=lambda t: order(t[0]))
     return Expr(tuple(kept))
+
+
+@lru_cache(maxsize=1 << 12)
+def _halves(atom: Atom) -> tuple[Monomial, Terms] | None:
+    """For ⌊x/2⌋ with x = ⌊p/d⌋: the other half ⌊(x + 1)/2⌋, where it is one atom, and x. None for what is no half."""
+    p, c = atom.args
+    if not isinstance(c, int) or c % 2:
+        return None
+    other = _terms(floor_div(p + c // 2, c))
+    if len(other) > 1 or list(other.values()) != [1]:
+        return None
+    return next(iter(other)), _terms(floor_div(p, c // 2))
+
+
+def _joined_halves(terms: Terms) -> Terms:
+    """⌊x/2⌋ + ⌊(x + 1)/2⌋ written as x, and x − ⌊x/2⌋ as ⌊(x + 1)/2⌋."""
+    for monomial in sorted(terms, key=order):
+        for atom in dict.fromkeys(monomial):
+            k = terms.get(monomial, 0)
+            halves = _halves(atom) if k and atom.kind == "//" else None
+            if halves is None:
+                continue
+            rest = list(monomial)
+            rest.remove(atom)
+            ((other, _),) = multiply({halves[0]: 1}, {tuple(rest): 1}).items()
+            whole = multiply(halves[1], {tuple(rest): 1})
+            lead = min(whole, key=order)
+            both = terms.get(other, 0)
+            if k * both > 0:
+                n = min(abs(k), abs(both)) * (1 if k > 0 else -1)
+                changes = {monomial: -n, other: -n}
+            elif k < 0 < whole[lead] and terms.get(lead, 0) >= -k * whole[lead]:
+                n = k
+                changes = {monomial: -k, other: -k}
+            else:
+                continue
+            for m, c in [*changes.items(), *((m, n * c) for m, c in whole.items())]:
+                terms[m] = terms.get(m, 0) + c
+    return {m: k for m, k in terms.items() if k}
 
 
 def _sum(parts: Iterable[Iterable[tuple[Monomial, int]]]) -> Dim:
@@ -177,7 +232,7 @@ def _proved(dim: Expr) -> bool:
         if m:
             common = gcd(common, k)
     # g·p + k ≥ 0 exactly when p + ⌊k/g⌋ ≥ 0, which is the stronger statement to work with.
-    return _nonnegative(_make({m: k // common for m, k in dim.terms}), 1, 4)
+    return _nonnegative(_make({m: k // common for m, k in dim.terms}), 1, _DEPTH)
 
 
 def _nonnegative(bound: Dim, scale: int, depth: int) -> bool:
@@ -212,7 +267,7 @@ def _shifted_nonnegative(dim: Expr) -> bool:
 def _relaxed(dim: Expr) -> Iterator[tuple[Dim, int]]:
     """(e, c) with e ≤ c·dim, c > 0: each has one composite atom replaced by a bound of it."""
     atoms = sorted({a for m, _ in dim.terms for a in m if a.kind != "symbol"}, key=lambda a: (-len(a.text), a.text))
-    for atom in atoms:
+    for atom in atoms[:_BREADTH]:
         inner = [(m, k) for m, k in dim.terms if atom in m]
         if any(m.count(atom) > 1 or any(a.low is None or a.low < 0 for a in m if a != atom) for m, _ in inner):
             continue
@@ -229,7 +284,7 @@ def _relaxed(dim: Expr) -> Iterator[tuple[Dim, int]]:
 
 def _cases(dim: Expr) -> Iterator[list[Dim]]:
     """For each minimum or maximum in it: the expressions with one of the arguments in its place."""
-    for atom in sorted({a for m, _ in dim.terms for a in m if a.kind in ("min", "max")}):
+    for atom in sorted({a for m, _ in dim.terms for a in m if a.kind in ("min", "max")})[:_BREADTH]:
         cases = []
         for arg in atom.args:
             case: Dim = 0
@@ -241,35 +296,6 @@ def _cases(dim: Expr) -> Iterator[list[Dim]]:
                 case = case + term
             cases.append(case)
         yield cases
-
-
-def provably_equal(a: Dim, b: Dim) -> bool:
-    """True when both have the same value for all values of their symbols; False means "not proved".
-
-    Beyond the canonical form, floor divisions by constants are decided by writing each symbol as period·m + residue.
-    """
-    difference = a - b
-    if isinstance(difference, int):
-        return difference == 0
-    periods: dict[str, int] = {}
-    for atom in _walk(difference):
-        if atom.kind == "//" and isinstance(atom.args[1], int):
-            for name in symbols(atom.args[0]):
-                periods[name] = lcm(periods.get(name, 1), atom.args[1])
-    cases = 1
-    for period in periods.values():
-        cases *= period
-    if not periods or cases > 64:
-        return False
-    parts = {name: symbol(name, low=None) for name in periods}
-    try:
-        return all(
-            substitute(difference, {n: p * parts[n] + r for (n, p), r in zip(periods.items(), residues, strict=True)})
-            == 0
-            for residues in product(*(range(p) for p in periods.values()))
-        )
-    except ZeroDivisionError:  # some divisor is 0 for that residue
-        return False
 
 
 # Division, minimum, maximum ------------------------------------------------------------------------------------------
@@ -288,12 +314,14 @@ def floor_div(a: Dim, b: Dim) -> Dim:
     quotient = exact_quotient(_terms(a), _terms(b))
     if quotient is not None:
         return _make(quotient)
-    a, b = _cancel(a, b)
+    numerator, divisor = without_common_factor(_terms(a), _terms(b))
+    a, b = _make(numerator), _make(divisor)
     if isinstance(b, int):
         return floor_div(a, b)
-    whole, rest = _split_by_monomial(a, b)
-    if isinstance(whole, Expr) or whole != 0:
-        return whole + floor_div(rest, b)
+    if len(b.terms) == 1:
+        whole, rest = split_by_monomial(numerator, *b.terms[0])
+        if whole:
+            return _make(whole) + floor_div(_make(rest), b)
     if provably_nonnegative(a) and provably_nonnegative(b - a - 1):
         return 0
     (alow, ahigh), (blow, _) = bounds(a), bounds(b)
@@ -350,46 +378,6 @@ def _single(dim: Expr) -> bool:
     return len(dim.terms) == len(monomial) == k == 1 and monomial[0].kind != "//"
 
 
-def _cancel(a: Dim, b: Expr) -> tuple[Dim, Dim]:
-    """Numerator and divisor without the integer and the atoms that are a factor of every term of both."""
-    terms = [*_terms(a).items(), *b.terms]
-    common = 0
-    for _, k in terms:
-        common = gcd(common, k)
-    shared = list(b.terms[0][0])
-    for m, _ in terms:
-        left, kept = list(m), []
-        for atom in shared:
-            if atom in left:
-                left.remove(atom)
-                kept.append(atom)
-        shared = kept
-    if common == 1 and not shared:
-        return a, b
-    by = tuple(shared)
-
-    def shrink(part: Terms) -> Dim:
-        return _make({divide_monomial(m, by) or (): k // common for m, k in part.items()})
-
-    return shrink(_terms(a)), shrink(_terms(b))
-
-
-def _split_by_monomial(a: Dim, b: Expr) -> tuple[Dim, Dim]:
-    """(q, r) with a = q·b + r, where `b` is one term; (0, a) where it is not."""
-    if len(b.terms) > 1:
-        return 0, a
-    by, c = b.terms[0]
-    whole: Terms = {}
-    rest: Terms = {}
-    for m, k in _terms(a).items():
-        left = divide_monomial(m, by)
-        q = k // c if left is not None else 0
-        if left is not None and q:
-            whole[left] = q
-        rest[m] = k - c * q
-    return _make(whole), _make(rest)
-
-
 def ceil_div(a: Dim, b: Dim) -> Dim:
     """⌈a/b⌉."""
     return -floor_div(-a, b)
@@ -428,50 +416,3 @@ def _extreme(kind: str, dims: Iterable[Dim]) -> Dim:
     else:
         low, high = max(lows, default=None), max(highs) if every_high else None
     return _of(Atom(kind, tuple(kept), low, high, f"{kind}({', '.join(map(str, kept))})"))
-
-
-# Use -----------------------------------------------------------------------------------------------------------------
-
-
-def _walk(dim: Dim) -> Iterator[Atom]:
-    stack = [dim]
-    while stack:
-        d = stack.pop()
-        if isinstance(d, Expr):
-            for monomial, _ in d.terms:
-                for a in monomial:
-                    yield a
-                    stack += a.args
-
-
-def symbols(dim: Dim) -> frozenset[str]:
-    """Names of the symbols in it."""
-    return frozenset(a.name for a in _walk(dim) if a.kind == "symbol")
-
-
-def substitute(dim: Dim, values: Mapping[str, Dim]) -> Dim:
-    """The expression with symbols replaced; symbols that `values` does not name stay."""
-    if isinstance(dim, int):
-        return dim
-    total: Dim = 0
-    for monomial, k in dim.terms:
-        term: Dim = k
-        for a in monomial:
-            if a.kind == "symbol":
-                term = term * values.get(a.name, _of(a))
-                continue
-            args = [substitute(x, values) for x in a.args]
-            term = term * (floor_div(args[0], args[1]) if a.kind == "//" else _extreme(a.kind, args))
-        total = total + term
-    return total
-
-
-def evaluate(dim: Dim, values: Mapping[str, int]) -> int:
-    """The number that `dim` is for these symbol values.
-
-    Raises UsageError when a symbol has none, ZeroDivisionError when a divisor in it is 0.
-    """
-    out = substitute(dim, values)
-    if isinstance(out, Expr):
-        raise UsageError(f"no value for dimension '{min(symbols(out))}' in {dim}; give one with --dim NAME=VALUE")
-    return out

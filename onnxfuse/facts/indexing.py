@@ -185,3 +185,13 @@ def _window_function(c: Call) -> Result:
 def _mel_weights(c: Call) -> Result:
     (bins,), (length,) = c.dims(0), c.dims(1)
     return (floor_div(length, 2) + 1, bins)
+
+
+@rule("SequenceLength", T.INT64)
+def _sequence_length(_: Call) -> Result:
+    return ()
+
+
+@rule("OptionalHasElement", T.BOOL)
+def _optional_has_element(_: Call) -> Result:
+    return ()

@@ -23,6 +23,7 @@ from onnxfuse.facts import (  # noqa: F401  # they register their functions
     movement,
     reduction,
     resample,
+    tabular,
     window,
 )
 from onnxfuse.facts.expr import symbol

@@ -176,6 +176,23 @@ def _attention(c: Call) -> Result:
     return [y, (batch, k_heads, total, key_size), (batch, k_heads, total, value_size), (batch, q_heads, queries, total)]
 
 
+@rule("LinearAttention", like(0), like(0))
+def _linear_attention(c: Call) -> Result:
+    """Packed q [B, T, Hq·Dk], k [B, T, Hkv·Dk], v [B, T, Hkv·Dv]; state [B, Hkv, Dk, Dv] (LinearAttention-27)."""
+    (batch, steps, _), k, v = c.shape(0), c.shape(1), c.shape(2)
+    heads, kv_heads = c.attr("q_num_heads", 0), c.attr("kv_num_heads", 0)
+    if heads < 1 or kv_heads < 1:
+        raise Unclear
+    key_size, value_size = floor_div(k[2], kv_heads), floor_div(v[2], kv_heads)
+    return [(batch, steps, value_size * heads), (batch, kv_heads, key_size, value_size)]
+
+
+@rule("CausalConvWithState", like(0), like(0))
+def _causal_conv(c: Call) -> Result:
+    x = c.shape(0)
+    return [x, (*x[:2], c.shape(1)[-1] - 1)]
+
+
 @rule("RotaryEmbedding com.microsoft:RotaryEmbedding")
 def _rotary(c: Call) -> Result:
     return c.shape(0)

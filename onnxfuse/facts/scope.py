@@ -17,6 +17,7 @@ from onnxfuse.facts.value import UNKNOWN, Shape, Value
 from onnxfuse.ir import Graph, Node, Program, ValueType
 
 INTEGER_LIMIT, FLOAT_LIMIT = 1024, 64  # no larger tensor is read or computed
+LONGEST = 600  # characters of the expressions that are followed
 DEEPEST = 64  # local functions within functions; more can only be a cycle
 INCONSISTENT = (Unclear, ArithmeticError, LookupError, ValueError)  # what a node that contradicts itself ends in
 
@@ -176,8 +177,8 @@ class Engine:
                 except INCONSISTENT:
                     dtype = 0
             shape = shapes[k] if k < len(shapes) else None
-            if shape and any(isinstance(d, int) and d < 0 for d in shape):
-                shape = None
+            if shape and (not call.inputs or shape is not call.inputs[0].shape):
+                shape = _settled(call, k, shape)
             out.append(Value(dtype, shape, None if data is None or k else _fitted(data, dtype, shape), constant))
         return out
 
@@ -188,6 +189,21 @@ class Engine:
             return FOLDS[op](call)
         except INCONSISTENT:
             return None
+
+
+def _settled(call: Call, output: int, shape: Shape) -> Shape | None:
+    """The shape; None where a dim is negative. An expression that has grown beyond use becomes a symbol."""
+    long = False
+    for d in shape:
+        if isinstance(d, Expr):
+            long = long or d.length > LONGEST
+        elif d < 0:
+            return None
+    if not long:
+        return shape
+    return tuple(
+        call.fresh(output, axis) if isinstance(d, Expr) and d.length > LONGEST else d for axis, d in enumerate(shape)
+    )
 
 
 def _count(shape: Shape) -> int:
@@ -203,7 +219,7 @@ def _fitted(data: np.ndarray, dtype: int, shape: Shape | None) -> np.ndarray | N
     if dtype in _RANGES:
         low, high = _RANGES[dtype]
         elements = data.reshape(-1).tolist()
-        if not all(isinstance(d, Expr) or low <= d <= high for d in elements):
+        if not all(d.length <= LONGEST if isinstance(d, Expr) else low <= d <= high for d in elements):
             return None
         return array([bool(d) for d in elements] if dtype == T.BOOL else elements, data.shape)
     if dtype not in _FLOATS or data.size > FLOAT_LIMIT:

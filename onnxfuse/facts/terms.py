@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import gcd
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,7 +12,8 @@ if TYPE_CHECKING:
 class Atom:
     """An indivisible factor: kind "symbol" (args: none), "//" (two), "min" or "max" (two or more).
 
-    `low` and `high` bound its value (None = no bound known). Atoms are equal when their texts are.
+    `low` and `high` bound its value (None = no bound known). They belong to its identity: what is proved of a symbol
+    ≥ 1 need not hold for one of the same name that may be 0.
     """
 
     __slots__ = ("args", "high", "kind", "low", "name", "text")
@@ -22,7 +24,11 @@ class Atom:
         self.kind, self.args, self.low, self.high, self.text, self.name = kind, args, low, high, text, name
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Atom) and self.text == other.text)
+        if self is other:
+            return True
+        if not isinstance(other, Atom) or self.text != other.text:
+            return False
+        return (self.low, self.high, self.args) == (other.low, other.high, other.args)
 
     def __hash__(self) -> int:
         return hash(self.text)
@@ -78,3 +84,36 @@ def exact_quotient(a: Terms, b: Terms) -> Terms | None:
             if not rest[mb]:
                 del rest[mb]
     return quotient
+
+
+def without_common_factor(a: Terms, b: Terms) -> tuple[Terms, Terms]:
+    """Both without the integer and the atoms that are a factor of every term of both."""
+    every = [*a.items(), *b.items()]
+    common = gcd(*(k for _, k in every))
+    shared = list(next(iter(b)))
+    for m, _ in every:
+        left, kept = list(m), []
+        for atom in shared:
+            if atom in left:
+                left.remove(atom)
+                kept.append(atom)
+        shared = kept
+    by = tuple(shared)
+
+    def shrunk(part: Terms) -> Terms:
+        return {divide_monomial(m, by) or (): k // common for m, k in part.items()}
+
+    return shrunk(a), shrunk(b)
+
+
+def split_by_monomial(a: Terms, by: Monomial, c: int) -> tuple[Terms, Terms]:
+    """(q, r) with a = q·c·by + r."""
+    whole: Terms = {}
+    rest: Terms = {}
+    for m, k in a.items():
+        left = divide_monomial(m, by)
+        q = k // c if left is not None else 0
+        if left is not None and q:
+            whole[left] = q
+        rest[m] = k - c * q
+    return whole, rest

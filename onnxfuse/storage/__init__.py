@@ -46,9 +46,10 @@ def read(model: Path | onnx.ModelProto) -> Stored:
             raise ModelError("the ModelProto is above 2 GiB; save it with external data and give the path") from error
         return Stored(skeleton(source, "the ModelProto"), source, None)
     source, folder = File(model), Folder.of(model)
-    proto = skeleton(source, str(model))
+    proto, may_be_external = _parse(source, str(model))
     try:
-        tensors.check_external(proto, folder)
+        if may_be_external:
+            tensors.check_external(proto, folder)
     except ModelError as error:
         raise ModelError(f"{model}: {error}") from error
     return Stored(proto, source, folder)
@@ -56,6 +57,11 @@ def read(model: Path | onnx.ModelProto) -> Stored:
 
 def skeleton(source: Source, name: str) -> onnx.ModelProto:
     """A fresh skeleton of what is in `source`; `name` is for the message of the ModelError."""
+    return _parse(source, name)[0]
+
+
+def _parse(source: Source, name: str) -> tuple[onnx.ModelProto, bool]:
+    """The skeleton, and whether any tensor in it may be external (a search for the key is quicker than a walk)."""
     if source.size == 0:
         raise ModelError(f"{name}: is empty")
     if source.size > LIMIT:
@@ -75,7 +81,7 @@ def skeleton(source: Source, name: str) -> onnx.ModelProto:
         raise ModelError(f"{name}: is {reason}") from error
     for index, where in left:
         tensors.mark(proto.graph.initializer[index], where)
-    return proto
+    return proto, b"location" in data
 
 
 def write(stored: Stored, path: Path, link: bool = False) -> None:

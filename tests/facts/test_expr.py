@@ -60,6 +60,13 @@ ANY = symbol("A", low=None)
         (dmin(H, H // 2), "H//2"),
         (dmin(7 * ((H + 24) // 28), H // 4), "H//4"),  # a map padded to windows of 7 is not smaller than the map
         (dmin(H, dmax(H - 3, 0)), "max(0, H - 3)"),
+        (H - H // 2, "(H + 1)//2"),
+        (H // 2 + (H + 1) // 2, "H"),
+        (H - H // 2 + H // 2, "H"),
+        ((H // 4) - (H // 8), "(H + 4)//8"),  # x - x//2 with x = H//4
+        (N * H - N * (H // 2), "((H + 1)//2)·N"),
+        (N % 2, "-2·(N//2) + N"),
+        (N + N % 2, "2·((N + 1)//2)"),
         (N // (H + 1) * 3, "3·(N//(H + 1))"),
         (symbol("a b") + 1, "'a b' + 1"),
     ],
@@ -78,6 +85,14 @@ def test_equality_is_that_of_the_form() -> None:
     assert N != H
     assert N != 1
     assert {N + 1: "x"}[1 + N] == "x"
+
+
+def test_symbols_of_one_name_with_other_bounds_are_not_mixed_up() -> None:
+    positive, any_size = symbol("x", low=1), symbol("x", low=0)
+    assert positive != any_size
+    assert provably_nonnegative(positive - 1)
+    assert not provably_nonnegative(any_size - 1)
+    assert not provably_nonnegative((any_size - 1) // 2 + 1 - 1)
 
 
 def test_order_is_not_offered() -> None:

@@ -16,10 +16,8 @@ from onnxfuse.errors import ModelError, UsageError
 from onnxfuse.facts import UNKNOWN, Facts
 
 
-def program(body: str, inputs: str, *, outputs: str = "float y", opset: int = 17, extra: str = "") -> ir.Program:
-    text = (
-        f'<ir_version: 8, opset_import: ["" : {opset}, "custom" : 1]> g ({inputs}) => ({outputs}) {{ {body} }} {extra}'
-    )
+def program(body: str, inputs: str, *, outputs: str = "float y") -> ir.Program:
+    text = f'<ir_version: 8, opset_import: ["" : 17, "custom" : 1]> g ({inputs}) => ({outputs}) {{ {body} }}'
     return ir.read(parser.parse_model(text))
 
 
@@ -248,3 +246,31 @@ def test_a_broken_node_is_unknown_and_stops_nothing(change: dict[str, object]) -
         found = facts.infer(dataclasses.replace(p, graph=dataclasses.replace(p.graph, nodes=nodes)))
         assert shape(found) == "2, 3"
         assert found["b"].shape is None or all(not isinstance(d, int) or d >= 0 for d in found["b"].shape)
+
+
+# Size ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_long_chain_needs_no_recursion() -> None:
+    count = 5_000
+    nodes = [helper.make_node("Relu", ["a" if i == 0 else f"v{i - 1}"], [f"v{i}"]) for i in range(count)]
+    a = helper.make_tensor_value_info("a", T.FLOAT, ["N", 8])
+    y = helper.make_tensor_value_info(f"v{count - 1}", T.FLOAT, None)
+    p = ir.read(helper.make_model(helper.make_graph(nodes, "g", [a], [y])))
+    assert shape(facts.infer(p), f"v{count - 1}") == "N, 8"
+
+
+def test_expressions_do_not_grow_without_end() -> None:
+    # Every round adds another minimum that cannot be decided.
+    lines, previous = [], "a"
+    for i in range(150):
+        lines.append(
+            f"e{i} = Constant <value_ints=[{1000 + i}]>() s{i} = Shape(b{i}) h{i} = Constant <value_ints=[0]>()"
+        )
+        lines.append(f"t{i} = Slice({previous}, h{i}, s{i}) u{i} = Concat <axis=0> (t{i}, b{i})")
+        previous = f"u{i}"
+    inputs = "float[N] a, " + ", ".join(f"float[M{i}] b{i}" for i in range(150))
+    found = facts.infer(program(" ".join(lines) + f" y = Relu({previous})", inputs))
+    (dim,) = found["y"].shape
+    assert isinstance(dim, facts.Expr)
+    assert len(str(dim)) < 1200

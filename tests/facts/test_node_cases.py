@@ -45,7 +45,7 @@ def frozen(case: NodeCase) -> onnx.ModelProto:
     kept = []
     for info, a in zip(case.model.graph.input, case.inputs, strict=False):
         dtype = info.type.tensor_type.elem_type
-        if dtype and isinstance(a, np.ndarray) and a.size <= 1024 and a.dtype.kind in "iufb":
+        if dtype and isinstance(a, (np.ndarray, np.generic)) and a.size <= 1024 and a.dtype.kind in "iufb":
             tensor = onnx.helper.make_tensor(info.name, dtype, a.shape, np.ascontiguousarray(a).tobytes(), raw=True)
             model.graph.initializer.append(tensor)
         else:
