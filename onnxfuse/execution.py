@@ -15,7 +15,7 @@ from onnxfuse.cost.registry import FREE, bytes_of, bytes_or_none
 from onnxfuse.devices import Device
 from onnxfuse.facts import Facts
 from onnxfuse.facts.value import Value
-from onnxfuse.roofline import seconds, units
+from onnxfuse.roofline import Row, rows, seconds, units
 from onnxfuse.targets import Target
 
 
@@ -32,11 +32,15 @@ class Piece:
     matrix: bool
 
 
+def label(node: ir.Node) -> str:
+    """How a node is called in reports: its name, or its operator and first output where it has none."""
+    return node.name or f"{node.op_type}({node.outputs[0] if node.outputs else ''})"
+
+
 def piece(node: ir.Node, facts: Facts, cost: Cost) -> Piece:
     """A node of a graph as a piece."""
     dtype, matrix = units(node, facts)
-    label = node.name or f"{node.op_type}({node.outputs[0] if node.outputs else ''})"
-    return Piece(label, node.op_type, node.inputs, node.outputs, cost, dtype, matrix)
+    return Piece(label(node), node.op_type, node.inputs, node.outputs, cost, dtype, matrix)
 
 
 def value_bytes(value: Value) -> int | None:
@@ -118,7 +122,7 @@ def run_seconds(
     """Seconds that the target needs for these nodes, one kernel after the other; None if any cost is unknown."""
     total = 0.0
     for group in kernels(pieces, target, inner):
-        time = piece_seconds(merged(group, nbytes), group, device)
+        time = piece_seconds(merged(group, nbytes) if len(group) > 1 else group[0].cost, group, device)
         if time is None:
             return None
         total += time
@@ -126,23 +130,33 @@ def run_seconds(
 
 
 def graph_seconds(
-    facts: Facts, prices: Sequence[Cost], exported: Collection[str], target: Target, device: Device
+    facts: Facts,
+    annotated: Sequence[Row],
+    prices: Sequence[Cost],
+    exported: Collection[str],
+    target: Target,
+    device: Device,
 ) -> float:
     """Seconds of a whole graph as the target executes it; nodes of unknown cost add nothing.
 
-    exported: names that must exist outside, which the runtime cannot fuse away. A local function runs as its nodes,
-    one by one, unless functions are kernels on the target.
+    annotated, prices: rows and costs of its nodes. exported: names that must exist outside, which the runtime cannot
+    fuse away. A local function runs as its nodes, one by one, unless functions are kernels on the target.
     """
+    inlined = set() if target.functions_are_kernels else {i for i, attribute in facts.bodies if not attribute}
+    total = sum(_inlined_seconds(facts.bodies[i, ""], device) for i in inlined)
+    left = [i for i in range(len(annotated)) if i not in inlined]
+    if not target.chains:
+        return total + sum(annotated[i].seconds or 0.0 for i in left)
     reads = Counter(name for node in facts.nodes for name in node.inputs)
     inner = {name for name, count in reads.items() if count == 1}.difference(exported)
-    total, pieces = 0.0, []
-    for i, (node, cost) in enumerate(zip(facts.nodes, prices, strict=True)):
-        body = facts.bodies.get((i, ""))
-        if body is not None and not target.functions_are_kernels:
-            total += graph_seconds(body, costs(body), {n for b in body.nodes for n in b.outputs}, target, device)
-        else:
-            pieces.append(piece(node, facts, cost))
+    pieces = [piece(facts.nodes[i], facts, prices[i]) for i in left]
     for group in kernels(pieces, target, inner):
         cost = merged(group, lambda name: value_bytes(facts[name])) if len(group) > 1 else group[0].cost
         total += piece_seconds(cost, group, device) or 0.0
     return total
+
+
+def _inlined_seconds(body: Facts, device: Device) -> float:
+    functions = {i: inner for (i, attribute), inner in body.bodies.items() if not attribute}
+    own = sum(row.seconds or 0.0 for i, row in enumerate(rows(body, costs(body), device)) if i not in functions)
+    return own + sum(_inlined_seconds(inner, device) for inner in functions.values())

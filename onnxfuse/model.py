@@ -8,6 +8,7 @@ order, names defined twice, unknown operators and attributes are refused: no rew
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -113,8 +114,10 @@ class Model:
             self._forget()
 
     def close_view(self) -> None:
-        """Lets go of the view; `graph` makes a new one."""
-        self._graph = None
+        """Frees the view, by a collection, since its nodes and tensors refer to each other; `graph` makes a new one."""
+        if self._graph is not None:
+            self._graph = None
+            gc.collect()
 
     @property
     def changed(self) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,11 +14,12 @@ from onnxfuse.devices import Device
 from onnxfuse.errors import Finding
 from onnxfuse.facts import Facts
 from onnxfuse.graph import Editor
-from onnxfuse.model import Model, Source
+from onnxfuse.model import Model
 from onnxfuse.patterns import Refusal, Rule
 from onnxfuse.rewrite import Fusion
+from onnxfuse.roofline import Totals
 from onnxfuse.targets import Target
-from onnxfuse.verify import Reference, Verdict, compare, guilty
+from onnxfuse.verify import Reference, Verdict, compare, find_guilty, open_session
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,16 @@ class Rewritten:
     keys: tuple[plan.Key, ...]
     fusions: tuple[Fusion, ...]
     refused: tuple[Refusal, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What `Optimizer.run` made of a model; verdict and after are None where there was nothing to verify or measure."""
+
+    made: Rewritten
+    verdict: Verdict | None
+    rolled_back: tuple[Refusal, ...]
+    after: Totals | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,52 +58,67 @@ class Optimizer:
     rules: tuple[Rule, ...]
     max_intensity: float | None
 
-    def rewrite(self, keys: frozenset[plan.Key] | None = None) -> Rewritten:
-        """Plan on the unedited model and make the choices, or those with the given keys."""
+    def run(
+        self, out: Path | None, dims: Mapping[str, int], seed: int, verify: bool, measure: Callable[[], Totals]
+    ) -> Outcome:
+        """Rewrite the model, compare it with what it was, and measure it; without a rewrite neither is done.
+
+        Candidates are written beside `out`, where external data can be linked. Raises Finding where the original does
+        not run, or no result verifies.
+        """
+        made = self._plan()
+        if not made.choices or not verify:
+            result = self._apply(made)
+            return Outcome(result, None, (), measure() if result.fusions else None)
+        folder = None if out is None else out.absolute().parent
+        with tempfile.TemporaryDirectory(prefix=".onnxfuse-", dir=folder) as scratch, ThreadPoolExecutor(2) as pool:
+            original, changed = self.model.path or Path(scratch, "original.onnx"), Path(scratch, "optimized.onnx")
+            if self.model.path is None:
+                self.model.save(original, link=True)
+            # A session is opened without the interpreter lock: on the other core, while work goes on here.
+            first = pool.submit(open_session, original)
+            result = self._apply(made)
+            del made  # and with it the view, which takes more memory than all else
+            self.model.close_view()
+            self.model.save(changed, link=True)
+            second = pool.submit(open_session, changed)
+            after = measure()
+            verdict = compare(original, changed, dims=dims, seed=seed, opening=(first, second))
+            if verdict.ok:
+                return Outcome(result, verdict, (), after)
+            result, verdict, guilty = self._roll_back(result, verdict, original, changed, dims, seed)
+            return Outcome(result, verdict, guilty, measure() if result.fusions else None)
+
+    def _plan(self) -> plan.Plan:
         roots = {root for rule in self.rules for root in rule.roots}
         if not any(node.op_type in roots for node in ir.all_nodes(self.model.program.graph)):
-            return Rewritten((), (), ())
+            return plan.Plan(None, (), ())
         editor = Editor(self.model.graph)
         places = plan.surroundings(self.model, editor, self.known, self.bound, self.prices, self.target)
-        made = plan.make(places, self.rules, self.device, self.max_intensity)
+        return plan.make(editor, places, self.rules, self.device, self.max_intensity)
+
+    def _apply(self, made: plan.Plan, keys: frozenset[plan.Key] | None = None) -> Rewritten:
+        """Make the choices, or those with the given keys."""
         chosen = [c for c in made.choices if keys is None or c.key in keys]
-        fusions = rewrite.apply(self.model, editor, chosen) if chosen else ()
-        self.model.close_view()  # it takes more memory than all else, and the proto has the edits now
+        fusions = rewrite.apply(self.model, made.editor, chosen) if made.editor and chosen else ()
         return Rewritten(tuple(c.key for c in chosen), fusions, made.refused)
 
-    def prove(
-        self, source: Source, made: Rewritten, out: Path | None, dims: Mapping[str, int], seed: int
-    ) -> tuple[Verdict, Rewritten, tuple[Refusal, ...]]:
-        """Compare the edited model with its source; guilty rewrites are rolled back: (verdict, what is left, they).
+    def _roll_back(
+        self, made: Rewritten, verdict: Verdict, original: Path, changed: Path, dims: Mapping[str, int], seed: int
+    ) -> tuple[Rewritten, Verdict, tuple[Refusal, ...]]:
+        why = f"the model with it did not verify: {verdict.reason}"
+        reference = Reference(original, dims=dims, seed=seed)
+        if reference.unsteady:
+            raise Finding(f"not verified, nothing was written: {verdict.reason}")
 
-        The candidate is written beside `out`, where external data can be linked. Raises Finding where the original
-        does not run, or no result verifies.
-        """
-        folder = None if out is None else out.absolute().parent
-        with tempfile.TemporaryDirectory(prefix=".onnxfuse-", dir=folder) as scratch:
-            changed = Path(scratch, "optimized.onnx")
-            original = self.model.path or Path(scratch, "original.onnx")
-            if self.model.path is None:
-                Model.load(source).save(original, link=True)
+        def attempt(kept: frozenset[int]) -> tuple[Rewritten, Verdict]:
+            self.model.restore()
+            left = self._apply(self._plan(), frozenset(made.keys[i] for i in kept))
             self.model.save(changed, link=True)
-            verdict = compare(original, changed, dims=dims, seed=seed)
-            if verdict.ok:
-                return verdict, made, ()
-            why = f"the model with it did not verify: {verdict.reason}"
-            reference = Reference(original, dims=dims, seed=seed)
-            if reference.unsteady:
-                raise Finding(f"not verified, nothing was written: {verdict.reason}")
+            return left, reference.check(changed)
 
-            def attempt(kept: frozenset[int]) -> tuple[Verdict, Rewritten]:
-                self.model.restore()
-                left = self.rewrite(frozenset(made.keys[i] for i in kept))
-                self.model.save(changed, link=True)
-                return reference.check(changed), left
-
-            everything = frozenset(range(len(made.keys)))
-            bad = guilty(len(made.keys), lambda kept: attempt(kept)[0].ok)
-            verdict, left = attempt(everything - bad)
-            if not verdict.ok:
-                raise Finding(f"not verified, nothing was written: {verdict.reason}")
-            culprits = (made.fusions[i] for i in sorted(bad))
-            return verdict, left, tuple(Refusal(f.rule, f.node, why) for f in culprits)
+        bad = find_guilty(len(made.keys), lambda kept: attempt(kept)[1].ok)
+        left, verdict = attempt(frozenset(range(len(made.keys))) - bad)
+        if not verdict.ok:
+            raise Finding(f"not verified, nothing was written: {verdict.reason}")
+        return left, verdict, tuple(Refusal(made.fusions[i].rule, made.fusions[i].node, why) for i in sorted(bad))

@@ -111,8 +111,3 @@ class Scope:
 def is_op(node: gs.Node | None, *op_types: str) -> bool:
     """Whether a node is one of these operators of the default domain."""
     return node is not None and node.op in op_types and (node.domain or "") in ("", "ai.onnx")
-
-
-def label(node: gs.Node) -> str:
-    """How a node is called in reports: its name, or its operator and first output where it has none."""
-    return node.name or f"{node.op}({node.outputs[0].name if node.outputs else ''})"

@@ -176,8 +176,9 @@ def _executed(
     """Totals of a model whose time is that of the kernels which the target executes."""
     graph = model.program.graph
     exported = {*graph.outputs, *ir.captured(graph)}
-    totals = roofline.totals(roofline.rows(facts, prices, device), model.program, facts)
-    return replace(totals, seconds=graph_seconds(facts, prices, exported, target, device))
+    rows = roofline.rows(facts, prices, device)
+    totals = roofline.totals(rows, model.program, facts)
+    return replace(totals, seconds=graph_seconds(facts, rows, prices, exported, target, device))
 
 
 def _check_writable(out: Path) -> None:
@@ -240,15 +241,12 @@ def optimize(
     prices = costs(at)
     before = _executed(source, at, prices, goal, machine)
     optimizer = Optimizer(source, goal, machine, known, at, prices, chosen_rules, max_intensity)
-    made = optimizer.rewrite()
-    verdict: Verdict | None = None
-    rolled_back: tuple[Refusal, ...] = ()
-    if verify and made.fusions:
-        verdict, made, rolled_back = optimizer.prove(model, made, None if out is None else Path(out), dims or {}, seed)
-    after = before
-    if made.fusions:
+
+    def measure() -> roofline.Totals:
         changed = infer(source.program, bound, source.array)
-        after = _executed(source, changed, costs(changed), goal, machine)
+        return _executed(source, changed, costs(changed), goal, machine)
+
+    outcome = optimizer.run(None if out is None else Path(out), dims or {}, seed, verify, measure)
     if out is not None:
         source.save(out)
     return Result(
@@ -259,11 +257,11 @@ def optimize(
         bound,
         assumed,
         before,
-        after,
-        made.fusions,
-        made.refused,
-        verdict,
-        rolled_back,
+        outcome.after or before,
+        outcome.made.fusions,
+        outcome.made.refused,
+        outcome.verdict,
+        outcome.rolled_back,
         time.perf_counter() - started,
         source,
     )

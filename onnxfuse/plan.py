@@ -16,11 +16,11 @@ import onnx_graphsurgeon as gs
 from onnxfuse.candidates import compute_bound_reason
 from onnxfuse.cost import Cost, costs, node_cost, total
 from onnxfuse.devices import Device
-from onnxfuse.execution import Bytes, Piece, merged, piece, run_seconds, value_bytes
+from onnxfuse.execution import Bytes, Piece, label, merged, piece, run_seconds, value_bytes
 from onnxfuse.facts import Facts
 from onnxfuse.graph import Editor
 from onnxfuse.model import Model
-from onnxfuse.patterns import Match, NotLegal, Refusal, Rule, Scope, label
+from onnxfuse.patterns import Match, NotLegal, Refusal, Rule, Scope
 from onnxfuse.targets import ONNXFUSE, Target
 
 Key = tuple[str, str, str]
@@ -44,7 +44,12 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """What will be rewritten, from the lowest intensity up, and what was refused."""
+    """What will be rewritten, from the lowest intensity up, and what was refused.
+
+    editor: knows the view in which the choices' nodes stand; None where there was nothing to look at.
+    """
+
+    editor: Editor | None
 
     choices: tuple[Choice, ...]
     refused: tuple[Refusal, ...]
@@ -63,6 +68,10 @@ class Surroundings:
     bound: Facts
     costs: tuple[Cost, ...]
     index: dict[int, int]
+
+    def label(self, node: gs.Node) -> str:
+        """How a node is called in reports; the text is the record's, so that keeping it does not keep the view."""
+        return label(self.bound.nodes[self.index[id(node)]])
 
     def nbytes(self, name: str) -> int | None:
         """Bytes of a value at the assumed dims."""
@@ -90,7 +99,11 @@ def surroundings(
 
 
 def make(
-    places: Sequence[Surroundings], rules: Sequence[Rule], device: Device, max_intensity: float | None = None
+    editor: Editor,
+    places: Sequence[Surroundings],
+    rules: Sequence[Rule],
+    device: Device,
+    max_intensity: float | None = None,
 ) -> Plan:
     """Match every rule everywhere, price what matches, choose what pays."""
     choices: list[Choice] = []
@@ -107,9 +120,9 @@ def make(
                     if match is not None:
                         choices.append(_price(rule, match, place, device, max_intensity))
                 except NotLegal as reason:
-                    refused.append(Refusal(rule.name, label(node), str(reason)))
+                    refused.append(Refusal(rule.name, place.label(node), str(reason)))
     chosen, beaten = _choose(choices)
-    return Plan(tuple(sorted(chosen, key=lambda c: c.intensity)), (*refused, *beaten))
+    return Plan(editor, tuple(sorted(chosen, key=lambda c: c.intensity)), (*refused, *beaten))
 
 
 def _price(rule: Rule, match: Match, place: Surroundings, device: Device, max_intensity: float | None) -> Choice:
@@ -133,11 +146,11 @@ def _price(rule: Rule, match: Match, place: Surroundings, device: Device, max_in
     if t1 >= t0:
         raise NotLegal(f"no gain: {target.name} needs {t0 * 1e6:.2f} µs for these nodes and {t1 * 1e6:.2f} µs after it")
     return Choice(
-        (rule.name, place.path, match.new.outputs[0].name),
+        (rule.name, place.path, old[-1].outputs[0]),
         match,
         place.graph,
-        label(match.old[0]),
-        tuple(map(label, match.old)),
+        old[0].label,
+        tuple(p.label for p in old),
         int(cost0.bytes) - int(cost1.bytes),  # type: ignore[arg-type]
         int(cost0.flops) - int(cost1.flops),  # type: ignore[arg-type]
         t0 - t1,

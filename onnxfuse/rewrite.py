@@ -18,7 +18,10 @@ VERSION = 1  # of the operator set domains that fused nodes live in (com.microso
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """One rewrite that was made: the new node, the nodes it stands for, and what it is predicted to save."""
+    """One rewrite that was made: the new node, the nodes it stands for, and what it is predicted to save.
+
+    node: its name, which is the first source's; of unnamed nodes operator and output are told instead.
+    """
 
     rule: str
     node: str
@@ -57,13 +60,10 @@ def apply(model: Model, editor: Editor, choices: Sequence[Choice]) -> tuple[Fusi
         )
         editor.replace(choice.match.old, [node])
         node.name = choice.match.old[0].name  # free again, now that its node is gone
-        model.require_opset(new.domain, VERSION)
-        if choice.match.definition is not None:
-            model.add_function(parse_function(choice.match.definition))
         made.append(
             Fusion(
                 choice.key[0],
-                node.name,
+                choice.node,
                 choice.sources,
                 choice.bytes_saved,
                 choice.flops_saved,
@@ -72,4 +72,9 @@ def apply(model: Model, editor: Editor, choices: Sequence[Choice]) -> tuple[Fusi
         )
     editor.finish()
     model.apply()
+    for domain in dict.fromkeys(c.match.new.domain for c in choices):
+        model.require_opset(domain, VERSION)
+    for definition in dict.fromkeys(c.match.definition for c in choices):
+        if definition is not None:
+            model.add_function(parse_function(definition))
     return tuple(made)

@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 from onnxfuse import ir
 from onnxfuse.cost import Cost, kind
-from onnxfuse.cost.registry import Number, bytes_of, bytes_or_none, elements
+from onnxfuse.cost.registry import FREE, Number, bytes_of, bytes_or_none, elements
 from onnxfuse.devices import Device
 from onnxfuse.facts import Facts
 from onnxfuse.facts.expr import Dim
@@ -119,31 +119,25 @@ def bound(cost: Cost, device: Device, *, dtype: str = "fp32", matrix: bool = Tru
 
 def place(cost: Cost, device: Device, dtype: str, matrix: bool) -> tuple[float | None, str | None]:
     """(seconds, bound) of one kernel."""
-    macs, arith, special, read, written = (
-        cost.macs,
-        cost.arith,
-        cost.transcendentals,
-        cost.bytes_read,
-        cost.bytes_written,
-    )
-    if not (
-        isinstance(macs, int)
-        and isinstance(arith, int)
-        and isinstance(special, int)
-        and isinstance(read, int)
-        and isinstance(written, int)
-    ):
-        return None, None
-    if not (macs or arith or special or read or written):
+    if cost == FREE:
         return 0.0, None
-    compute = 2 * macs / peak(device, dtype, matrix) if macs else 0.0
-    compute += arith / device.peak(dtype, matrix=False)
-    compute += special * TRANSCENDENTAL_FLOPS / device.peak("fp32", matrix=False)
-    memory = (read + written) / device.bandwidth
+    macs, arith, special, moved = cost.macs, cost.arith, cost.transcendentals, cost.bytes
+    if not (isinstance(macs, int) and isinstance(arith, int) and isinstance(special, int) and isinstance(moved, int)):
+        return None, None
+    one_mac, one_flop, one_special = _seconds_of_one(device, dtype, matrix)
+    compute = macs * one_mac + arith * one_flop + special * one_special
+    memory = moved / device.bandwidth
     time = max(compute, memory)
     if device.launch > time:
         return time + device.launch, "overhead"
     return time + device.launch, "compute" if compute > memory else "memory"
+
+
+@cache
+def _seconds_of_one(device: Device, dtype: str, matrix: bool) -> tuple[float, float, float]:
+    """Seconds of one multiply-accumulate, of one other FLOP and of one special function."""
+    special = TRANSCENDENTAL_FLOPS / device.peak("fp32", matrix=False)
+    return 2 / peak(device, dtype, matrix), 1 / device.peak(dtype, matrix=False), special
 
 
 def units(node: ir.Node, facts: Facts) -> tuple[str, bool]:
@@ -156,7 +150,7 @@ def units(node: ir.Node, facts: Facts) -> tuple[str, bool]:
     if not dtype and node.inputs and facts[node.inputs[0]].dtype in (2, 3):
         dtype = 3
     depthwise = False
-    if node.op_type in ("Conv", "FusedConv") and len(node.inputs) > 1:
+    if node.op_type in ("Conv", "FusedConv") and node.attrs.get("group", 1) != 1 and len(node.inputs) > 1:
         weight = facts[node.inputs[1]].shape
         depthwise = weight is not None and len(weight) > 1 and weight[1] == 1
     return _RATES.get(dtype, "fp32"), not depthwise

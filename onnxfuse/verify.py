@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -77,14 +77,16 @@ def compare(
     seed: int = 0,
     tolerance: float | None = None,
     level: str = "disabled",
+    opening: tuple[Future[Any], Future[Any]] | None = None,
 ) -> Verdict:
     """Judge one optimized model. `tolerance` (relative to an output's scale) replaces the one of the model's dtype.
 
-    level: onnxruntime's optimization level for both sides. What cannot be verified is not ok and has a reason. Raises
+    level: onnxruntime's optimization level for both sides. opening: the two sessions, where
+    `open_session` is at work on them already. What cannot be verified is not ok and has a reason. Raises
     ModelError for a file that is no model, UsageError for an unknown key of `dims`, MissingDependency.
     """
     with ThreadPoolExecutor(2) as pool:  # a session is created without the interpreter lock: both at once
-        first, second = (pool.submit(runtime.cpu_session, path, level) for path in (original, optimized))
+        first, second = opening or (pool.submit(open_session, path, level) for path in (original, optimized))
         known = interface.read(original)
         if problem := _static_problem(original, known, optimized):
             return _no(problem)
@@ -94,6 +96,11 @@ def compare(
         except Finding as finding:
             return _no(str(finding))
         return reference._judge(second.result)
+
+
+def open_session(path: Path, level: str = "disabled") -> Any:
+    """A session for `compare`; takes long for a large model, and may be opened in another thread."""
+    return runtime.cpu_session(path, level)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +249,7 @@ class Reference:
         )
 
 
-def guilty(n: int, build_and_check: Callable[[frozenset[int]], bool]) -> frozenset[int]:
+def find_guilty(n: int, build_and_check: Callable[[frozenset[int]], bool]) -> frozenset[int]:
     """The rewrites, of 0 … n-1, to roll back so that the rest verifies; empty where all together verify.
 
     build_and_check(kept) applies exactly those rewrites and tells whether the result verifies. A failing set is cut

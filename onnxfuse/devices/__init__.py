@@ -8,15 +8,16 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from pathlib import Path
 
 from onnxfuse.errors import UsageError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Device:
-    """Peak rates of a device.
+    """Peak rates of a device; compared, and usable as a key, by identity.
 
     matrix, vector: dense peak in FLOP/s by dtype name ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp64"), with the
         matrix units (tensor cores, where there are any) and with the plain vector units.
@@ -46,13 +47,18 @@ def names() -> list[str]:
     return sorted(f.name[:-5] for f in resources.files(__package__).iterdir() if f.name.endswith(".toml"))
 
 
+@cache
+def _packaged(name: str) -> Device:
+    return _parse(name, (resources.files(__package__) / f"{name}.toml").read_text("utf-8"))
+
+
 def find(name: str | Path | Device) -> Device:
     """The device of that name, or the one described by that TOML file. Raises UsageError."""
     if isinstance(name, Device):
         return name
     text = str(name)
     if text in names():
-        return _parse(text, (resources.files(__package__) / f"{text}.toml").read_text("utf-8"))
+        return _packaged(text)
     if text.endswith(".toml"):
         try:
             return _parse(Path(text).stem, Path(text).read_text("utf-8"))
