@@ -131,7 +131,7 @@ def make(
         if port in interface.required:
             feeds[port.name] = _draw(port, binding, kind, rng)
         elif override and port.name in interface.overridable and _is_float(port.dtype):
-            shape = tuple(_size(d, binding) for d in port.shape)
+            shape = tuple(size(d, binding) for d in port.shape)
             feeds[port.name] = rng.uniform(0.5, 1.5, shape).astype(_numpy(port.dtype))
     return feeds
 
@@ -162,7 +162,8 @@ def _terms(dim: str) -> list[str]:
     return parts if all(re.fullmatch(r"\w+", p) for p in parts) else [dim]
 
 
-def _size(dim: int | str, binding: Binding) -> int:
+def size(dim: int | str, binding: Binding) -> int:
+    """The size of a dim, or of a sum of dims, under a binding."""
     if isinstance(dim, int):
         return dim
     return sum(int(t) if t.isdecimal() else binding[t] for t in _terms(dim))
@@ -232,7 +233,7 @@ def _numpy(dtype: int) -> np.dtype:
 def _draw(port: Port, binding: Binding, kind: Kind, rng: np.random.Generator) -> Any:
     if port.kind == "other" or TensorProto.DataType.Name(port.dtype) not in _FEEDABLE:
         raise Finding(f"input '{port.name}' of type {port.type} cannot be fed by onnxruntime's Python interface")
-    shape = tuple(_size(d, binding) for d in port.shape)
+    shape = tuple(size(d, binding) for d in port.shape)
     if port.kind == "sequence":
         return [_array(port, shape, binding, kind, rng) for _ in range(2)]
     return _array(port, shape, binding, kind, rng)

@@ -43,7 +43,11 @@ class Interface:
 
 def read(path: Path) -> Interface:
     """The interface of a model file; its weights are not read. Raises ModelError."""
-    model = storage.read(path).proto
+    return of(storage.read(path).proto)
+
+
+def of(model: onnx.ModelProto) -> Interface:
+    """The interface of a model."""
     graph = model.graph
     initializers = {t.name for t in graph.initializer} | {s.values.name for s in graph.sparse_initializer}
     inputs = tuple(map(_port, graph.input))

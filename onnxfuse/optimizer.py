@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onnxfuse import ir, plan, rewrite
-from onnxfuse.cost import Cost
+from onnxfuse.binding import Bound
 from onnxfuse.devices import Device
 from onnxfuse.errors import Finding
 from onnxfuse.facts import Facts
@@ -45,16 +45,14 @@ class Outcome:
 class Optimizer:
     """What planning needs, and the model that is edited in place.
 
-    known, bound: the unedited model's facts, for every binding of its free dims and for the assumed one.
-    prices: its node costs at the assumed one.
+    known: the unedited model's facts for every binding of its free dims; bound: its facts and costs at one.
     """
 
     model: Model
     target: Target
     device: Device
     known: Facts
-    bound: Facts
-    prices: tuple[Cost, ...]
+    bound: Bound
     rules: tuple[Rule, ...]
     max_intensity: float | None
 
@@ -94,7 +92,7 @@ class Optimizer:
         if not any(node.op_type in roots for node in ir.all_nodes(self.model.program.graph)):
             return plan.Plan(None, (), ())
         editor = Editor(self.model.graph)
-        places = plan.surroundings(self.model, editor, self.known, self.bound, self.prices, self.target)
+        places = plan.surroundings(self.model, editor, self.known, self.bound, self.target)
         return plan.make(editor, places, self.rules, self.device, self.max_intensity)
 
     def _apply(self, made: plan.Plan, keys: frozenset[plan.Key] | None = None) -> Rewritten:

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnxfuse import candidates, devices, ir, roofline, targets
+from onnxfuse.binding import bind
 from onnxfuse.cost import Cost, costs
 from onnxfuse.errors import OutputError
 from onnxfuse.execution import graph_seconds, piece, value_bytes
-from onnxfuse.facts import Facts, free_dims, infer
+from onnxfuse.facts import Facts, infer
 from onnxfuse.jsonable import plain
 from onnxfuse.model import Model, Source
 
@@ -116,7 +117,7 @@ def analyze(
 
     model: a path, an `onnx.ModelProto` or a `gs.Graph`; it is left unchanged.
     dims: sizes of free dimensions by name, or by "<input>.<axis>" where they have none. What is not given is assumed
-        (see `assume`) and named in the result.
+        (see `binding.bind`) and named in the result.
     annotate: path to write a copy to, with the numbers in each node's `metadata_props`.
     Raises OnnxfuseError for bad input.
     """
@@ -124,9 +125,8 @@ def analyze(
     machine = devices.find(device or goal.device)
     source = Model.load(model)
     program = source.program
-    bound, assumed = assume(program, dims or {})
-    facts = infer(program, bound, source.array)
-    prices = costs(facts)
+    bound = bind(source, dims or {})
+    facts, prices = bound.facts, bound.costs
     rows = roofline.rows(facts, prices, machine)
     if annotate is not None:
         source.annotate([_note(row) for row in rows])
@@ -141,33 +141,12 @@ def analyze(
         source.name,
         machine.name,
         goal.name,
-        bound,
-        assumed,
+        bound.dims,
+        bound.assumed,
         roofline.totals(rows, program, facts),
         rows,
         found,
     )
-
-
-def assume(program: ir.Program, dims: Dims) -> tuple[dict[str, int], tuple[str, ...]]:
-    """A size for every free dimension: the given one, else a typical one. Returns (all, the names of assumed ones).
-
-    First axes are batches: 1. Of rank-4 inputs the two spatial axes: 224. Everything else: 128. Raises UsageError for
-    a name that the model does not have.
-    """
-    free = free_dims(program)
-    given = {key for name in dims for key, places in free.items() if name == key or name in _spellings(places)}
-    assumed = {}
-    for name, places in free.items():
-        if name not in given:
-            source, axis = places[0]
-            rank = len(program.graph.inputs[source].dims or ())
-            assumed[name] = 1 if axis == 0 else 224 if rank == 4 else 128
-    return dict(dims) | assumed, tuple(assumed)
-
-
-def _spellings(places: Iterable[tuple[str, int]]) -> set[str]:
-    return {f"{source}.{axis}" for source, axis in places}
 
 
 def _executed(
@@ -234,16 +213,13 @@ def optimize(
     source = Model.load(model)
     if out is not None:
         _check_writable(Path(out))
-    program = source.program
-    bound, assumed = assume(program, dims or {})
-    known = infer(program, {}, source.array)
-    at = infer(program, bound, source.array) if bound else known
-    prices = costs(at)
-    before = _executed(source, at, prices, goal, machine)
-    optimizer = Optimizer(source, goal, machine, known, at, prices, chosen_rules, max_intensity)
+    bound = bind(source, dims or {})
+    known = infer(source.program, {}, source.array) if bound.dims else bound.facts
+    before = _executed(source, bound.facts, bound.costs, goal, machine)
+    optimizer = Optimizer(source, goal, machine, known, bound, chosen_rules, max_intensity)
 
     def measure() -> roofline.Totals:
-        changed = infer(source.program, bound, source.array)
+        changed = infer(source.program, bound.dims, source.array)
         return _executed(source, changed, costs(changed), goal, machine)
 
     outcome = optimizer.run(None if out is None else Path(out), dims or {}, seed, verify, measure)
@@ -254,8 +230,8 @@ def optimize(
         None if out is None else str(out),
         goal.name,
         machine.name,
-        bound,
-        assumed,
+        bound.dims,
+        bound.assumed,
         before,
         outcome.after or before,
         outcome.made.fusions,

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import onnx_graphsurgeon as gs
 
+from onnxfuse.binding import Bound
 from onnxfuse.candidates import compute_bound_reason
 from onnxfuse.cost import Cost, costs, node_cost, total
 from onnxfuse.devices import Device
@@ -78,23 +79,21 @@ class Surroundings:
         return value_bytes(self.bound[name])
 
 
-def surroundings(
-    model: Model, editor: Editor, facts: Facts, bound: Facts, prices: tuple[Cost, ...], target: Target
-) -> list[Surroundings]:
-    """The main graph, with its node costs, and all bodies inside it. A body without facts is left out."""
-    todo, found = [(model.graph, "", facts, bound, prices)], []
+def surroundings(model: Model, editor: Editor, known: Facts, bound: Bound, target: Target) -> list[Surroundings]:
+    """The main graph and all bodies inside it, each with its facts and costs. A body without facts is left out."""
+    todo, found = [(model.graph, "", known, bound.facts, bound.costs)], []
     opset = model.opsets.get("", 1)
     while todo:
-        here, path, known, at, table = todo.pop()
+        here, path, general, at, table = todo.pop()
         index = {id(node): i for i, node in enumerate(here.nodes)}
-        scope = Scope(editor, known, opset, target)
+        scope = Scope(editor, general, opset, target)
         found.append(Surroundings(here, path, scope, at, table, index))
         for i, node in enumerate(here.nodes):
             for name, value in node.attrs.items():
                 key = (i, name)
-                if isinstance(value, gs.Graph) and key in known.bodies and key in at.bodies:
+                if isinstance(value, gs.Graph) and key in general.bodies and key in at.bodies:
                     body = at.bodies[key]
-                    todo.append((value, f"{path}/{i}.{name}", known.bodies[key], body, costs(body)))
+                    todo.append((value, f"{path}/{i}.{name}", general.bodies[key], body, costs(body)))
     return found
 
 

@@ -49,6 +49,11 @@ class Cost:
     bytes_written: Number = 0
 
     @property
+    def known(self) -> bool:
+        """Whether every field is known, as a number or an expression."""
+        return None not in (self.macs, self.arith, self.transcendentals, self.bytes_read, self.bytes_written)
+
+    @property
     def flops(self) -> Number:
         """2·macs + arith."""
         return _plus(_times(self.macs, 2), self.arith)
