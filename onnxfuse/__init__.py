@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from onnxfuse.bench import benchmark
     from onnxfuse.errors import Finding, MissingDependency, ModelError, OnnxfuseError, OutputError, UsageError
     from onnxfuse.pipeline import Analysis, Result, analyze, optimize
-    from onnxfuse.verify import compare as verify
+    from onnxfuse.verification import verify
 
 __version__ = "0.1.0"
 
@@ -26,7 +26,7 @@ _HOMES = {
     "optimize": "pipeline",
     "Analysis": "pipeline",
     "Result": "pipeline",
-    "verify": "verify",
+    "verify": "verification",
     "benchmark": "bench",
     **dict.fromkeys(
         ("OnnxfuseError", "ModelError", "UsageError", "OutputError", "MissingDependency", "Finding"), "errors"
@@ -54,4 +54,4 @@ def __getattr__(name: str) -> Any:
         return import_module(f"onnxfuse.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'onnxfuse' has no attribute '{name}'")
-    return getattr(import_module(f"onnxfuse.{_HOMES[name]}"), "compare" if name == "verify" else name)
+    return getattr(import_module(f"onnxfuse.{_HOMES[name]}"), name)

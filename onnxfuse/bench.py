@@ -27,6 +27,7 @@ from onnxfuse import feeds as fd
 from onnxfuse import gpu, interface, runtime
 from onnxfuse.errors import Finding, ModelError, OnnxfuseError, UsageError
 from onnxfuse.jsonable import plain
+from onnxfuse.model import Source, as_files
 
 PROVIDERS: Mapping[str, tuple[str, ...]] = {
     "cuda": ("CUDAExecutionProvider", "CPUExecutionProvider"),
@@ -80,8 +81,8 @@ class BenchmarkReport:
 
 
 def benchmark(
-    a: Path | str,
-    b: Path | str | None = None,
+    a: Source,
+    b: Source | None = None,
     *,
     provider: str = "cuda",
     level: str = "all",
@@ -90,8 +91,9 @@ def benchmark(
     warmup: int = 10,
     seed: int = 0,
 ) -> BenchmarkReport:
-    """Time model files in onnxruntime on the same inputs.
+    """Time one model, or two in turn, in onnxruntime on the same inputs.
 
+    a, b: paths, `onnx.ModelProto`s or `gs.Graph`s.
     provider: "cuda", "cpu" or "tensorrt"; there is no silent fallback. level: onnxruntime's own optimizations, "all",
         "extended", "basic" or "disabled". dims: sizes of free dimensions; typical ones are found for the others.
     runs, warmup: timed and untimed runs of each model. seed: of the inputs and of the bootstrap.
@@ -104,8 +106,14 @@ def benchmark(
         raise UsageError("runs must be at least 1 and warmup at least 0")
     if provider != "cpu":
         gpu.require(runtime.onnxruntime(), PROVIDERS[provider][0])
-    paths = [Path(p) for p in (a, b) if p is not None]
-    feeds, placed = _place(paths, provider, level, dims or {}, seed)
+    with as_files(*(source for source in (a, b) if source is not None)) as paths:
+        return _benchmark(paths, provider, level, dims or {}, runs, warmup, seed)
+
+
+def _benchmark(
+    paths: Sequence[Path], provider: str, level: str, dims: Mapping[str, int], runs: int, warmup: int, seed: int
+) -> BenchmarkReport:
+    feeds, placed = _place(paths, provider, level, dims, seed)
     calls: list[Callable[[], object]] = []
     memory: list[int | None] = []
     for path in paths:

@@ -139,9 +139,9 @@ def optimize(
 @JSON
 def verify(a: Path, b: Path, as_json: bool, **options: Any) -> None:
     """Run two models on the same data and compare their interfaces and outputs."""
-    from onnxfuse.verify import compare
+    from onnxfuse.verification import verify as run
 
-    verdict = compare(a, b, **options)
+    verdict = run(a, b, **options)
     if as_json:
         _print_json(verdict.to_json())
     else:

@@ -11,9 +11,11 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -198,6 +200,22 @@ class Model:
             for key, value in note.items():
                 entry = known.get(key) or node.metadata_props.add(key=key)
                 entry.value = value
+
+
+@contextmanager
+def as_files(*sources: Source) -> Iterator[tuple[Path, ...]]:
+    """The sources as files, for runtimes that read files: a path as it is, a model from memory written for the while.
+
+    Raises ModelError for a source that `Model.load` refuses.
+    """
+    with TemporaryDirectory(prefix="onnxfuse-") as scratch:
+        paths = []
+        for i, source in enumerate(sources):
+            model = Model.load(source)
+            paths.append(model.path or Path(scratch, f"{i}.onnx"))
+            if model.path is None:
+                model.save(paths[-1])
+        yield tuple(paths)
 
 
 def _digest(proto: onnx.ModelProto) -> bytes:

@@ -19,7 +19,7 @@ from onnxfuse.patterns import Refusal, Rule
 from onnxfuse.rewrite import Fusion
 from onnxfuse.roofline import Totals
 from onnxfuse.targets import Target
-from onnxfuse.verify import Reference, Verdict, compare, find_guilty, open_session
+from onnxfuse.verification import Reference, Verdict, compare, find_guilty, open_session
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from onnxfuse.patterns import Refusal
     from onnxfuse.rewrite import Fusion
-    from onnxfuse.verify import Verdict
+    from onnxfuse.verification import Verdict
 
 Dims = Mapping[str, int]
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
@@ -11,8 +14,21 @@ from onnx import TensorProto, helper, parser
 
 import onnxfuse
 
+if TYPE_CHECKING:
+    from onnx.backend.test.case.test_case import TestCase
+
 LIGHT_ZOO = sorted((Path(onnx.__file__).parent / "backend/test/data/light").glob("light_*.onnx"))
 FLOAT_TYPES = {TensorProto.FLOAT: np.float32, TensorProto.DOUBLE: np.float64, TensorProto.FLOAT16: np.float16}
+
+
+@cache
+def node_cases() -> tuple[TestCase, ...]:
+    """The operator tests of the onnx wheel. They are shared: a test that changes a model changes a copy."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the generators provoke overflows and divisions by zero on purpose
+        from onnx.backend.test.case.node import collect_testcases
+
+        return tuple(case for case in collect_testcases(None) if case.model is not None)
 
 
 def parse(text: str) -> onnx.ModelProto:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ from onnx import helper as h
 from onnx import numpy_helper as nh
 from protodiff import diff
 from support import graph as model_of
-from support import parse, random_feeds, run
+from support import node_cases, parse, random_feeds, run
 
 from onnxfuse import bridge
 from onnxfuse.errors import ModelError
@@ -35,11 +34,7 @@ def copy_of(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def wheel_models() -> list[onnx.ModelProto]:
     """The models that come with onnx: node tests, converted networks, zoo graphs."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the node tests compute their expected infinities
-        from onnx.backend.test.case.node import collect_testcases
-
-        models = [c.model for c in collect_testcases(None) if c.model is not None]
+    models = [copy_of(case.model) for case in node_cases()]
     data = Path(onnx.__file__).parent / "backend" / "test" / "data"
     files = [
         f for k in ("pytorch-converted", "pytorch-operator", "simple", "light") for f in data.glob(f"{k}/**/*.onnx")

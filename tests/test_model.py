@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import onnx
 import onnx_graphsurgeon as gs
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from onnx.backend.test.case.node import collect_testcases
+from support import node_cases
 
 from onnxfuse import storage
 from onnxfuse.errors import ModelError, OutputError
@@ -48,29 +47,20 @@ def path(tmp_path: Path) -> Path:
 # --- load and save ---
 
 
-@pytest.fixture(scope="module")
-def node_tests() -> list[tuple[str, onnx.ModelProto]]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the generators divide by zero on purpose
-        return [(case.name, case.model) for case in collect_testcases()]
-
-
-def wheel(node_tests: list[tuple[str, onnx.ModelProto]], tmp_path: Path) -> Iterator[tuple[str, Path]]:
-    for name, proto in node_tests:
+def wheel(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    for case in node_cases():
         (tmp_path / "in.onnx").unlink(missing_ok=True)  # much faster than to overwrite it
-        (tmp_path / "in.onnx").write_bytes(proto.SerializeToString())
-        yield name, tmp_path / "in.onnx"
+        (tmp_path / "in.onnx").write_bytes(case.model.SerializeToString())
+        yield case.name, tmp_path / "in.onnx"
     for path in FILES:
         yield path.parent.name + "/" + path.name, path
 
 
-def test_models_of_the_onnx_wheel_come_out_as_they_went_in(
-    node_tests: list[tuple[str, onnx.ModelProto]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_models_of_the_onnx_wheel_come_out_as_they_went_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Loaded and saved, written as a stream, put together in memory, and through the view without an edit."""
     monkeypatch.setattr("os.fsync", lambda descriptor: None)  # 2 x 2033 times
     out, seen = tmp_path / "out.onnx", 0
-    for name, path in wheel(node_tests, tmp_path):
+    for name, path in wheel(tmp_path):
         data = path.read_bytes()
         proto = onnx.ModelProto.FromString(data)
         model = Model.load(path)
@@ -85,7 +75,7 @@ def test_models_of_the_onnx_wheel_come_out_as_they_went_in(
         model.apply()
         assert not model.changed, name
         seen += 1
-    assert len(FILES) > 140 and seen == len(node_tests) + len(FILES) > 2000
+    assert len(FILES) > 140 and seen == len(node_cases()) + len(FILES) > 2000
 
 
 def test_load_from_a_path_and_a_proto(path: Path) -> None:

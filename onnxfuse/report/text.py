@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from onnxfuse.bench import BenchmarkReport
     from onnxfuse.pipeline import Analysis, Result
     from onnxfuse.report.console import Part
-    from onnxfuse.verify import Verdict
+    from onnxfuse.verification import Verdict
 
 
 def analysis(report: Analysis, *, sort: str = "time", top: int = 20, width: int = 100, colour: bool = False) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
-
 import pytest
+from support import node_cases
 
 from onnxfuse import ir
 from onnxfuse.cost import Cost, costs
@@ -16,11 +15,7 @@ from .conftest import call
 
 @pytest.fixture(scope="module")
 def cases() -> dict[str, tuple[Cost, ...]]:
-    from onnx.backend.test.case.node import collect_testcases
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # overflow in onnx's own reference computations
-        found = collect_testcases(None)
+    found = node_cases()
     return {case.name: costs(infer(ir.read(case.model))) for case in found}
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
 import onnx
 import pytest
-from onnx.backend.test.case.node import collect_testcases
+import support
 
 from onnxfuse import facts, ir
 from onnxfuse.facts import scope
@@ -26,10 +25,8 @@ class NodeCase:
 
 @functools.cache
 def node_cases() -> list[NodeCase]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the cases provoke overflows on purpose
-        found = collect_testcases(None)
-    return [NodeCase(c.name, c.model, list(i), list(o)) for c in found if c.model for i, o in c.data_sets]
+    found = support.node_cases()
+    return [NodeCase(c.name, c.model, list(i), list(o)) for c in found for i, o in c.data_sets]
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, parser
 
 from onnxfuse.errors import Finding, MissingDependency, ModelError, UsageError
-from onnxfuse.verify import Reference, Verdict, compare, find_guilty
+from onnxfuse.verification import Reference, Verdict, compare, find_guilty
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ from onnxfuse import interface, runtime
 from onnxfuse.differences import OutputDifference, describe, difference
 from onnxfuse.errors import Finding, OnnxfuseError
 from onnxfuse.jsonable import plain
+from onnxfuse.model import Source, as_files
 
 # Allowed error of a float output relative to its scale, by the relative step of the coarsest number format inside the
 # model. float32: the project's bar, 84 steps, room for a sum in another order and nothing else; float64: the same bar
@@ -67,6 +68,25 @@ class _Case:
     feeds: fd.Feeds
     outputs: runtime.Outputs
     text: str
+
+
+def verify(
+    a: Source,
+    b: Source,
+    *,
+    dims: Mapping[str, int] | None = None,
+    seed: int = 0,
+    tolerance: float | None = None,
+) -> Verdict:
+    """Run two models on the same data and compare their interfaces and outputs; `a` is the one to be equalled.
+
+    a, b: paths, `onnx.ModelProto`s or `gs.Graph`s. dims: sizes of free dimensions; likely ones are found
+        for the others.
+    tolerance: allowed error relative to an output's scale, instead of the one of the model's dtype.
+    Raises OnnxfuseError for bad input.
+    """
+    with as_files(a, b) as (original, other):
+        return compare(original, other, dims=dims, seed=seed, tolerance=tolerance)
 
 
 def compare(

@@ -1,0 +1,54 @@
+"""The public names: what the README shows, on every kind of source."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import onnx_graphsurgeon as gs
+import pytest
+
+import onnxfuse
+
+RESNET = Path(__file__).parent.parent / "models" / "small_resnet.onnx"
+
+
+def test_verify_is_a_function_whatever_was_imported_before() -> None:
+    import onnxfuse.optimizer  # imports the module that does it
+
+    assert callable(onnxfuse.verify) and callable(onnxfuse.benchmark)
+
+
+@pytest.mark.parametrize("kind", ["path", "text", "proto", "gs.Graph"])
+def test_verify_and_benchmark_take_every_kind_of_source(kind: str) -> None:
+    proto = onnx.load(RESNET)
+    source = {"path": RESNET, "text": str(RESNET), "proto": proto, "gs.Graph": gs.import_onnx(proto)}[kind]
+    fused = onnxfuse.optimize(source).model
+    verdict = onnxfuse.verify(source, fused)
+    assert verdict.ok and verdict.cases >= 2 and verdict.outputs[0].name == "y"
+    report = onnxfuse.benchmark(source, fused, provider="cpu", runs=2, warmup=1)
+    assert len(report.models) == 2 and report.ratio is not None and report.ratio.median > 0
+
+
+def test_a_wrong_model_is_found() -> None:
+    wrong = onnx.load(RESNET)
+    wrong.graph.node[1].op_type = "Abs"
+    verdict = onnxfuse.verify(RESNET, wrong)
+    assert not verdict.ok and verdict.max_error > 1e-3 and verdict.reason
+
+
+def test_all_public_names_exist() -> None:
+    assert all(getattr(onnxfuse, name) is not None for name in onnxfuse.__all__)
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = onnxfuse.nothing
+
+
+def test_every_error_is_an_onnxfuse_error() -> None:
+    for name in ("ModelError", "UsageError", "OutputError", "MissingDependency", "Finding"):
+        assert issubclass(getattr(onnxfuse, name), onnxfuse.OnnxfuseError)
+    with pytest.raises(onnxfuse.UsageError, match="known"):
+        onnxfuse.optimize(RESNET, rules=["nothing"])
+    with pytest.raises(onnxfuse.ModelError):
+        onnxfuse.analyze("nowhere.onnx")
+    with pytest.raises(onnxfuse.ModelError, match="int"):
+        onnxfuse.analyze(3)
