@@ -1,10 +1,4 @@
-"""Model: a loaded ONNX model. The proto is the truth; records for analysis and the editable graph are made from it.
-
-What `Model.load` refuses is what onnx's checker refuses, less what runtimes take and an edit cannot harm: a graph
-without a name, doubled metadata keys, an output without a type, inputs and outputs of unknown rank, initializers that
-are no inputs before IR 4, opset imports before IR 3, and no opset import for onnxruntime's own domains. Nodes out of
-order, names defined twice, unknown operators and attributes are refused: no rewrite could be trusted there.
-"""
+"""Model: a loaded ONNX model. The proto is the truth; records for analysis and the editable graph are made from it."""
 
 from __future__ import annotations
 
@@ -20,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, checker, defs
+from onnx import TensorProto
 
-from onnxfuse import ir, storage
+from onnxfuse import ir, storage, validity
 from onnxfuse.errors import ModelError
 from onnxfuse.storage import tensors
 
@@ -30,12 +24,6 @@ if TYPE_CHECKING:
     import onnx_graphsurgeon as gs
 
 Source = Any  # str | os.PathLike[str] | onnx.ModelProto | gs.Graph (graphsurgeon has no types and is imported late)
-_RUNTIME_DOMAINS = ("com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc")  # onnxruntime imports them itself
-_EXPERIMENTAL = {  # operators of early ONNX about which the checker prints a warning to stdout, and no more
-    "ATen", "Affine", "ConstantFill", "Crop", "DynamicSlice", "GRUUnit", "GivenTensorFill", "ImageScaler",
-    "ParametricSoftplus", "Scale", "ScaledTanh",
-}  # fmt: skip
-_CHECKED_FROM = 4  # IR version: the checker's older rules only bind names that runtimes do not need
 
 
 class Model:
@@ -68,7 +56,7 @@ class Model:
             stored = storage.read(path)
         else:
             path, stored = None, storage.read(_export(source))
-        _check(stored.proto, str(path) if path else "the model")
+        validity.check(stored.proto, str(path) if path else "the model")
         return cls(stored, path)
 
     @property
@@ -233,59 +221,7 @@ def _export(source: Source) -> onnx.ModelProto:
     try:
         exported: onnx.ModelProto = graphsurgeon.export_onnx(source, do_type_check=False)
     except Exception as error:  # graphsurgeon raises whatever comes for what it cannot export
-        raise ModelError(f"the gs.Graph cannot be exported by graphsurgeon: {_line(error)}") from error
+        raise ModelError(f"the gs.Graph cannot be exported by graphsurgeon: {validity.line(error)}") from error
     finally:
         source.import_domains = domains
     return exported
-
-
-def _check(proto: onnx.ModelProto, name: str) -> None:
-    """Raises ModelError for a model that no edit should be tried on."""
-    if not proto.HasField("graph"):
-        raise ModelError(f"{name}: is not an ONNX model: it has no graph")
-    if not proto.ir_version:
-        raise ModelError(f"{name}: is not a valid ONNX model: it has no ir_version")
-    if not proto.opset_import:
-        raise ModelError(f"{name}: is not a valid ONNX model: it imports no opset")
-    newest = max((o.version for o in proto.opset_import if ir.domain(o.domain) == ""), default=0)
-    if newest > defs.onnx_opset_version() or proto.ir_version > onnx.IR_VERSION:
-        raise ModelError(
-            f"{name}: is of a newer format (opset {newest}, IR {proto.ir_version}) than the installed onnx "
-            f"{onnx.__version__} knows (opset {defs.onnx_opset_version()}, IR {onnx.IR_VERSION}); upgrade onnx"
-        )
-    try:
-        checker.check_model(_checkable(proto))
-    except checker.ValidationError as error:
-        raise ModelError(f"{name}: is not a valid ONNX model: {_line(error)}") from error
-
-
-def _checkable(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy of the model in a form whose check finds only what counts (see the module), and needs no weights."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(proto)
-    copy.ir_version = max(copy.ir_version, _CHECKED_FROM)
-    copy.graph.name = copy.graph.name or "graph"
-    del copy.metadata_props[:]
-    for output in copy.graph.output:
-        if not output.HasField("type"):
-            output.type.tensor_type.elem_type = TensorProto.FLOAT
-    for value in (*copy.graph.input, *copy.graph.output):
-        if value.type.HasField("tensor_type"):
-            value.type.tensor_type.shape.SetInParent()
-    imported = {o.domain for o in copy.opset_import}
-    for domain in _RUNTIME_DOMAINS:
-        if domain not in imported:
-            copy.opset_import.add(domain=domain, version=1)
-    for node in copy.graph.node:
-        if node.op_type in _EXPERIMENTAL and not ir.domain(node.domain):
-            node.domain = _RUNTIME_DOMAINS[0]
-    for tensor in tensors.walk(copy):
-        if tensor.data_location == TensorProto.EXTERNAL:  # its bytes were checked by `storage.read`
-            tensor.ClearField("external_data")
-            tensor.ClearField("data_location")
-            tensor.dims[:] = [0]
-    return copy
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from onnxfuse import ir, plan, rewrite
 from onnxfuse.binding import Bound
+from onnxfuse.bisection import find_guilty
 from onnxfuse.devices import Device
 from onnxfuse.errors import Finding
 from onnxfuse.facts import Facts
@@ -19,7 +20,7 @@ from onnxfuse.patterns import Refusal, Rule
 from onnxfuse.rewrite import Fusion
 from onnxfuse.roofline import Totals
 from onnxfuse.targets import Target
-from onnxfuse.verification import Reference, Verdict, compare, find_guilty, open_session
+from onnxfuse.verification import Reference, Verdict, compare, open_session
 
 
 @dataclass(frozen=True, slots=True)

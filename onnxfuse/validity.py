@@ -1,0 +1,76 @@
+"""Which models are worked on at all.
+
+Refused is what onnx's checker refuses, less what runtimes take and an edit cannot harm: a graph without a name, doubled
+metadata keys, an output without a type, inputs and outputs of unknown rank, initializers that are no inputs before
+IR 4, opset imports before IR 3, and no opset import for onnxruntime's own domains. Nodes out of order, names defined
+twice, unknown operators and attributes are refused: no rewrite could be trusted there.
+"""
+
+from __future__ import annotations
+
+import onnx
+from onnx import TensorProto, checker, defs
+
+from onnxfuse import ir
+from onnxfuse.errors import ModelError
+from onnxfuse.storage import tensors
+
+_RUNTIME_DOMAINS = ("com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc")  # onnxruntime imports them itself
+_EXPERIMENTAL = {  # operators of early ONNX about which the checker prints a warning to stdout, and no more
+    "ATen", "Affine", "ConstantFill", "Crop", "DynamicSlice", "GRUUnit", "GivenTensorFill", "ImageScaler",
+    "ParametricSoftplus", "Scale", "ScaledTanh",
+}  # fmt: skip
+_CHECKED_FROM = 4  # IR version: the checker's older rules only bind names that runtimes do not need
+
+
+def check(proto: onnx.ModelProto, name: str) -> None:
+    """Raises ModelError for a model that no edit should be tried on."""
+    if not proto.HasField("graph"):
+        raise ModelError(f"{name}: is not an ONNX model: it has no graph")
+    if not proto.ir_version:
+        raise ModelError(f"{name}: is not a valid ONNX model: it has no ir_version")
+    if not proto.opset_import:
+        raise ModelError(f"{name}: is not a valid ONNX model: it imports no opset")
+    newest = max((o.version for o in proto.opset_import if ir.domain(o.domain) == ""), default=0)
+    if newest > defs.onnx_opset_version() or proto.ir_version > onnx.IR_VERSION:
+        raise ModelError(
+            f"{name}: is of a newer format (opset {newest}, IR {proto.ir_version}) than the installed onnx "
+            f"{onnx.__version__} knows (opset {defs.onnx_opset_version()}, IR {onnx.IR_VERSION}); upgrade onnx"
+        )
+    try:
+        checker.check_model(_checkable(proto))
+    except checker.ValidationError as error:
+        raise ModelError(f"{name}: is not a valid ONNX model: {line(error)}") from error
+
+
+def _checkable(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy of the model in a form whose check finds only what counts (see the module), and needs no weights."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    copy.ir_version = max(copy.ir_version, _CHECKED_FROM)
+    copy.graph.name = copy.graph.name or "graph"
+    del copy.metadata_props[:]
+    for output in copy.graph.output:
+        if not output.HasField("type"):
+            output.type.tensor_type.elem_type = TensorProto.FLOAT
+    for value in (*copy.graph.input, *copy.graph.output):
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.shape.SetInParent()
+    imported = {o.domain for o in copy.opset_import}
+    for domain in _RUNTIME_DOMAINS:
+        if domain not in imported:
+            copy.opset_import.add(domain=domain, version=1)
+    for node in copy.graph.node:
+        if node.op_type in _EXPERIMENTAL and not ir.domain(node.domain):
+            node.domain = _RUNTIME_DOMAINS[0]
+    for tensor in tensors.walk(copy):
+        if tensor.data_location == TensorProto.EXTERNAL:  # its bytes were checked by `storage.read`
+            tensor.ClearField("external_data")
+            tensor.ClearField("data_location")
+            tensor.dims[:] = [0]
+    return copy
+
+
+def line(error: Exception) -> str:
+    """An error's text in one line."""
+    return " ".join(str(error).split()) or type(error).__name__
