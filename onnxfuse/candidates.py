@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from onnxfuse.devices import Device
 from onnxfuse.execution import Bytes, Piece, merged, piece_seconds
@@ -105,10 +106,10 @@ def _candidate(
         return None
     rule = pairs.get((producer.op_type, consumer.op_type))
     reason = compute_bound_reason(both, device, max_intensity)
-    if reason is None and (producer.op_type, consumer.op_type) in target.chains:
-        reason = f"{target.name} executes them as one kernel by itself"
+    if reason is None and any(_within(chain, producer.op_type, consumer.op_type) for chain in target.chains):
+        reason = f"{target.name} merges them by itself"
     if reason is None and rule is None:
-        reason = f"no rule or kernel for it on {target.name} yet"
+        reason = "no rule or kernel for it yet"
     saved = apart.bytes - fused.bytes  # type: ignore[operator]  # both are ints where the intensities are known
     return Candidate(
         tuple(p.label for p in both),
@@ -120,3 +121,7 @@ def _candidate(
         None if reason else rule,
         reason,
     )
+
+
+def _within(chain: tuple[str, ...], first: str, second: str) -> bool:
+    return any(pair == (first, second) for pair in pairwise(chain))

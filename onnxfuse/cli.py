@@ -13,12 +13,16 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from onnxfuse import __version__
-from onnxfuse.errors import Finding, OnnxfuseError, UsageError
+from onnxfuse.errors import Finding, OnnxfuseError, OutputError, UsageError
+
+if TYPE_CHECKING:
+    from onnxfuse.devices import Device
+    from onnxfuse.pipeline import Analysis
 
 # Heavy modules (onnx, graphsurgeon, onnxruntime) are imported inside the commands: --help answers at once.
 
@@ -30,12 +34,32 @@ def _dims(_context: click.Context, _parameter: click.Parameter, values: tuple[st
     dims: dict[str, int] = {}
     for text in values:
         name, _, value = text.rpartition("=")
-        if not name or not value.isascii() or not value.isdigit() or int(value) < 1:
-            raise UsageError(f"--dim {text}: expected NAME=SIZE with a size of at least 1, such as --dim batch=8")
+        if not name or not value.isascii() or not value.isdigit() or not 1 <= int(value[:12]) < 2**31:
+            raise UsageError(f"--dim {text}: expected NAME=SIZE, a size from 1 to 2147483647, such as --dim batch=8")
         if name in dims:
             raise UsageError(f"--dim {name} is given twice ({dims[name]} and {value})")
         dims[name] = int(value)
     return dims
+
+
+def _file(*kinds: str) -> Callable[[click.Context, click.Parameter, Path | None], Path | None]:
+    """A check, before any work, that an output has one of these extensions and can be made."""
+
+    def check(_context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
+        if path is None:
+            return None
+        kind = path.suffix.lower()
+        if kind not in kinds:
+            raise UsageError(f"{parameter.opts[0]} {path}: no such kind of file; known: {', '.join(kinds)}")
+        if not path.absolute().parent.is_dir():
+            raise OutputError(f"{path}: its folder does not exist; create it first")
+        if kind in (".svg", ".png"):
+            from onnxfuse.report.plot import require
+
+            require()
+        return path
+
+    return check
 
 
 def _options(*options: Callable[..., Any]) -> Callable[..., Any]:
@@ -51,7 +75,7 @@ DIM = click.option(
     "--dim", "dims", multiple=True, callback=_dims, metavar="NAME=N", help="Size of a free dimension; INPUT.AXIS=N too."
 )
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-SEED = click.option("--seed", default=0, show_default=True, help="Seed of the test data.")
+SEED = click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the test data.")
 DEVICE = click.option("--device", metavar="D", help="Device name or .toml file (default: the target's).")
 TARGET_OPTION = click.option(
     "--target", default=TARGET, show_default=True, metavar="T", help="Runtime to optimize for."
@@ -79,13 +103,30 @@ def cli(verbose: bool) -> None:
 )  # fmt: skip
 @click.option("--top", default=20, show_default=True, type=click.IntRange(min=0), help="Rows of each table; 0 for all.")
 @click.option("--annotate", type=click.Path(path_type=Path), metavar="OUT", help="Also write a copy with the numbers.")
+@click.option(
+    "--plot", type=click.Path(path_type=Path), callback=_file(".svg", ".png", ".html"), metavar="F",
+    help="Also draw the roofline: .svg, .png, or .html, an interactive report.",
+)  # fmt: skip
+@click.option(
+    "--csv", type=click.Path(path_type=Path), callback=_file(".csv"), metavar="F", help="Also write the node table."
+)
 @JSON
-def analyze(model: Path, sort: str, top: int, as_json: bool, **options: Any) -> None:
+def analyze(
+    model: Path, sort: str, top: int, plot: Path | None, csv: Path | None, as_json: bool, **options: Any
+) -> None:
     """FLOPs, bytes, intensity, bound and roofline time of every node, and what could be fused."""
     from onnxfuse.pipeline import analyze as run
 
+    for other in (model, options["annotate"]):
+        _distinct(other, plot, csv)
     report = run(model, **options)
     _say_assumed(report.dims, report.assumed)
+    if plot is not None:
+        _write(plot, _drawn(report, _device(options), plot.suffix.lower()))
+    if csv is not None:
+        from onnxfuse.report.table_csv import node_rows
+
+        _write(csv, node_rows(report.nodes))
     if as_json:
         _print_json(report.to_json())
     else:
@@ -103,6 +144,10 @@ def analyze(model: Path, sort: str, top: int, as_json: bool, **options: Any) -> 
 @click.option("--no-verify", is_flag=True, help="Write the result without running it.")
 @click.option("--dry-run", is_flag=True, help="Plan and verify, but write nothing.")
 @click.option("--explain", is_flag=True, help="Say for every refused rewrite why.")
+@click.option(
+    "--report", type=click.Path(path_type=Path), callback=_file(".html"), metavar="F",
+    help="Also write an interactive report: before and after.",
+)  # fmt: skip
 @_options(SEED, JSON)
 def optimize(
     source: Path,
@@ -111,16 +156,28 @@ def optimize(
     dry_run: bool,
     explain: bool,
     rules: tuple[str, ...],
+    report: Path | None,
     as_json: bool,
     **options: Any,
 ) -> None:
     """Fuse what is legal and pays, prove that the result computes the same, write it."""
+    from onnxfuse.pipeline import analyze as look
     from onnxfuse.pipeline import optimize as run
 
+    for other in (source, out):
+        _distinct(other, report)
+    sight = {name: options[name] for name in ("target", "device", "dims", "max_intensity")}
+    before = look(source, **sight) if report is not None else None  # now, since the output may take its place
     result = run(source, None if dry_run else out, rules=rules or None, verify=not no_verify, **options)
     _say_assumed(result.dims, result.assumed)
     for back in result.rolled_back:
         _warn(f"{back.rule} at {back.node} was rolled back: {back.reason}")
+    if report is not None and before is not None:
+        from onnxfuse.report import html
+
+        device = _device(options)
+        after = result.analysis(device, max_intensity=options["max_intensity"])
+        _write(report, html.optimization(result, before, after, device))
     if as_json:
         _print_json(result.to_json())
     else:
@@ -209,6 +266,37 @@ def list_rules(as_json: bool) -> None:
         click.echo("\n\n".join(f"{click.style(n, bold=True)}\n{_indent(d)}" for n, d in found.items()))
 
 
+def _device(options: Mapping[str, Any]) -> Device:
+    """The device that the options name, or the target's own."""
+    from onnxfuse import devices, targets
+
+    return devices.find(options["device"] or targets.find(options["target"]).device)
+
+
+def _drawn(report: Analysis, device: Device, kind: str) -> bytes:
+    """The roofline as a file of that extension."""
+    from onnxfuse.report import chart, html, plot
+
+    if kind == ".html":
+        return html.analysis(report, device)
+    return plot.image(chart.of_analysis(report, device), kind[1:])
+
+
+def _distinct(*paths: Path | None) -> None:
+    """Refuse to write a report over a model or another report."""
+    real = [os.path.realpath(path) for path in paths if path is not None]
+    for path in real:
+        if real.count(path) > 1:
+            raise UsageError(f"{path}: given for two files; give each a name of its own")
+
+
+def _write(path: Path, data: bytes) -> None:
+    from onnxfuse.storage.files import atomic
+
+    with atomic(path) as file:
+        file.write(data)
+
+
 def _indent(text: str) -> str:
     return "\n".join(f"  {line}".rstrip() for line in text.splitlines())
 
@@ -241,6 +329,9 @@ def main() -> NoReturn:
         code = cli.main(standalone_mode=False)
     except click.exceptions.Abort:
         _end("interrupted", 130)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.ctx.get_help(), err=True)
+        sys.exit(2)
     except click.ClickException as error:
         _end(" ".join(error.format_message().split()), 2)
     except Finding as error:
@@ -250,6 +341,8 @@ def main() -> NoReturn:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader went away, as `| head` does
         sys.exit(0)
+    except OSError as error:
+        _end(f"{error.filename or 'the standard output'}: {error.strerror or error}", 2)
     except MemoryError:
         _end("not enough memory for this model", 2)
     except Exception as error:

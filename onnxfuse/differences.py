@@ -8,6 +8,8 @@ import numpy as np
 
 # The least scale: where an output is all zeros, an absolute error above tolerance × 1e-6 is still an error.
 LEAST_SCALE = 1e-6
+# Numbers beyond it stand for infinity (the lowest float as a mask or an empty maximum): they set no scale for others.
+_HUGE = 1e30
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +55,18 @@ def difference(name: str, original: np.ndarray, optimized: np.ndarray | None, to
     wide = np.complex128 if original.dtype.kind == "c" else np.float64
     a, b = original.astype(wide), optimized.astype(wide)
     finite = np.isfinite(a) & np.isfinite(b)
-    scale = max(float(np.max(np.abs(a[finite]), initial=0)), LEAST_SCALE)
+    plain = finite & (np.abs(a) <= _HUGE)
+    if not np.any(plain):
+        plain = finite
+    scale = max(float(np.max(np.abs(a[plain]), initial=0)), LEAST_SCALE)
     compared = int(np.count_nonzero(finite))
     if not np.all(finite | (np.isnan(a) & np.isnan(b)) | (a == b)):  # equal infinities have equal signs
         return OutputDifference(name, dtype, np.inf, np.inf, scale, tolerance, compared, False, "places")
-    far = float(np.max(np.abs(a[finite] - b[finite]), initial=0))
-    ok = far <= tolerance * scale
-    return OutputDifference(name, dtype, far / scale, far, scale, tolerance, compared, ok, None if ok else "value")
+    far = float(np.max(np.abs(a[plain] - b[plain]), initial=0))
+    beyond = finite & ~plain
+    error = max(far / scale, float(np.max(np.abs(a[beyond] - b[beyond]) / np.abs(a[beyond]), initial=0)))
+    ok = error <= tolerance
+    return OutputDifference(name, dtype, error, far, scale, tolerance, compared, ok, None if ok else "value")
 
 
 def describe(difference: OutputDifference) -> str:

@@ -142,8 +142,8 @@ def graph_seconds(
     annotated, prices: rows and costs of its nodes. exported: names that must exist outside, which the runtime cannot
     fuse away. A local function runs as its nodes, one by one, unless functions are kernels on the target.
     """
-    inlined = set() if target.functions_are_kernels else {i for i, attribute in facts.bodies if not attribute}
-    total = sum(_inlined_seconds(facts.bodies[i, ""], device) for i in inlined)
+    inlined = inlined_bodies(facts, target)
+    total = sum(row.seconds or 0.0 for body in inlined.values() for row in executed_rows(body, target, device))
     left = [i for i in range(len(annotated)) if i not in inlined]
     if not target.chains:
         return total + sum(annotated[i].seconds or 0.0 for i in left)
@@ -156,7 +156,15 @@ def graph_seconds(
     return total
 
 
-def _inlined_seconds(body: Facts, device: Device) -> float:
-    functions = {i: inner for (i, attribute), inner in body.bodies.items() if not attribute}
-    own = sum(row.seconds or 0.0 for i, row in enumerate(rows(body, costs(body), device)) if i not in functions)
-    return own + sum(_inlined_seconds(inner, device) for inner in functions.values())
+def inlined_bodies(facts: Facts, target: Target) -> dict[int, Facts]:
+    """The function calls of a graph, by node index, that the target runs as the nodes of their bodies."""
+    return {} if target.functions_are_kernels else {i: body for (i, name), body in facts.bodies.items() if not name}
+
+
+def executed_rows(facts: Facts, target: Target, device: Device) -> tuple[Row, ...]:
+    """The rows of a graph's nodes, with those of its body in the place of a function that the target inlines."""
+    inlined = inlined_bodies(facts, target)
+    found: list[Row] = []
+    for i, row in enumerate(rows(facts, costs(facts), device)):
+        found += executed_rows(inlined[i], target, device) if i in inlined else [row]
+    return tuple(found)

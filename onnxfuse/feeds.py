@@ -6,6 +6,7 @@ on all inputs. Which numbers a model accepts is not written in the file: small s
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -44,6 +45,7 @@ _NAMES = (
 )
 _ORDER = ("batch", "channel", "past", "spatial", "volume", "sequence", "rate", "scalar")
 _TRIALS = 200
+_LARGEST = 1 << 28  # elements of one input, 1 GiB in float32
 _WORDS = ("0", "1", "-2", "3.5")  # strings; some models turn them into numbers
 _FEEDABLE = {
     "FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16", "FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2", "FLOAT8E5M2FNUZ",
@@ -68,6 +70,8 @@ NORMAL = Kind("normal", 1.0, False, 0, 2, True)
 WIDE = Kind("wide", 3.0, False, 0, 8, False)  # beyond the bounds of a ReLU6 or a HardSwish
 SCALED = Kind("scaled", 3.0, False, 0, 2, False)  # where ids up to 7 are too many
 WIDER = Kind("wider", 8.0, False, 0, 2, False)
+WIDEST = Kind("widest", 64.0, False, 0, 2, False)
+SIGNED = Kind("signed", 1.0, False, -8, 8, False)
 POSITIVE = Kind("positive", 1.0, True, 1, 3, False)  # for roots, logarithms, thresholds and sizes
 
 
@@ -93,23 +97,34 @@ def resolve(interface: Interface, dims: Mapping[str, int]) -> dict[str, int]:
     if unknown := sorted(set(dims) - set(keys)):
         free = ", ".join(free_dims(interface)) or "none"
         raise UsageError(f"no input has a free dimension '{unknown[0]}'; free dimensions: {free}")
-    return {keys[name]: size for name, size in dims.items()}
+    found: dict[str, int] = {}
+    for name, given in dims.items():
+        if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given < 2**31:
+            raise UsageError(f"dimension '{name}' is {given!r}; give a whole number from 1 to 2147483647")
+        if keys[name] in found:
+            raise UsageError(f"dimension '{keys[name]}' is given twice, the second time as '{name}'")
+        found[keys[name]] = given
+    return found
 
 
 def variants(interface: Interface, dims: Mapping[str, int], base: Binding) -> Iterator[Binding]:
-    """Other bindings near one that runs: the next batch size, all sizes larger, sizes that differ from each other."""
+    """Other bindings near one that runs: another batch size, all sizes larger, sizes that differ from each other, other
+    scalars and another number of channels."""
     fixed = resolve(interface, dims)
     keys = {k: role for k, role in _roles(interface).items() if k not in fixed}
-    grow = {"batch": 1, "spatial": 32, "volume": 8, "sequence": 5, "past": 3}
-    batch = {k: base[k] + 1 for k, role in keys.items() if role == "batch"}
+    grow = {"batch": 2, "spatial": 32, "volume": 8, "sequence": 5, "past": 3}
+    batch = {k: base[k] + grow["batch"] for k, role in keys.items() if role == "batch"}
     larger = {k: base[k] + grow[role] for k, role in keys.items() if role in grow and role != "batch"}
     uneven = {k: base[k] + grow[keys[k]] * (i + 1) for i, k in enumerate(larger)}
+    others = {k: base[k] + 1 for k, role in keys.items() if role in ("scalar", "channel")}
     if batch:
         yield {**base, **batch}
     if larger:
-        yield {**base, **{k: v + 1 for k, v in batch.items()}, **larger}
+        yield {**base, **{k: v + 2 for k, v in batch.items()}, **larger}
         if len(larger) > 1:
             yield {**base, **uneven}
+    if others:
+        yield {**base, **others}
 
 
 def free_dims(interface: Interface) -> list[str]:
@@ -118,21 +133,21 @@ def free_dims(interface: Interface) -> list[str]:
 
 
 def make(
-    interface: Interface, binding: Binding, kind: Kind, seed: int = 0, *, draw: int = 0, override: bool = False
+    interface: Interface, binding: Binding, kind: Kind, seed: int = 0, *, draw: int = 0, override: Kind | None = None
 ) -> Feeds:
-    """Data for every required input; with `override` for the float overridable initializers too, positive ones.
+    """Data for every required input; with `override` for the float overridable initializers too, of that kind.
 
     The numbers depend on the arguments and the input's position alone, not on the machine. Raises Finding for an
     input that cannot be fed (a map, a sub-byte tensor).
     """
     feeds: Feeds = {}
+    required = {port.name for port in interface.required}
     for i, port in enumerate(interface.inputs):
         rng = np.random.Generator(np.random.PCG64([seed, draw, i]))
-        if port in interface.required:
+        if port.name in required:
             feeds[port.name] = _draw(port, binding, kind, rng)
-        elif override and port.name in interface.overridable and _is_float(port.dtype):
-            shape = tuple(size(d, binding) for d in port.shape)
-            feeds[port.name] = rng.uniform(0.5, 1.5, shape).astype(_numpy(port.dtype))
+        elif override is not None and port.name in interface.overridable and _is_float(port.dtype):
+            feeds[port.name] = _draw(port, binding, override, rng)
     return feeds
 
 
@@ -240,6 +255,8 @@ def _draw(port: Port, binding: Binding, kind: Kind, rng: np.random.Generator) ->
 
 
 def _array(port: Port, shape: tuple[int, ...], binding: Binding, kind: Kind, rng: np.random.Generator) -> np.ndarray:
+    if math.prod(shape) > _LARGEST:
+        raise Finding(f"input '{port.name}' would have {math.prod(shape):,} elements; give smaller sizes with --dim")
     if port.dtype == TensorProto.STRING:
         return np.array(rng.choice(_WORDS, shape), dtype=object)
     dtype = _numpy(port.dtype)
@@ -254,7 +271,8 @@ def _array(port: Port, shape: tuple[int, ...], binding: Binding, kind: Kind, rng
         if dtype.itemsize == 1 and len(shape) > 2:  # an image
             info = np.iinfo(dtype)
             return rng.integers(info.min, info.max + 1, shape).astype(dtype)
-        return rng.integers(kind.low, kind.high, shape).astype(dtype)
+        low = kind.low if dtype.kind == "i" else max(kind.low, 0)
+        return rng.integers(low, kind.high, shape).astype(dtype)
 
     def real() -> np.ndarray:
         return np.asarray((rng.random(shape) + 1) / 2 if kind.positive else rng.standard_normal(shape) * kind.scale)

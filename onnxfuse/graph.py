@@ -58,6 +58,11 @@ class Editor:
         readers = {id(node): node for node in tensor.outputs}  # gs lists a node once for each input
         return [(node, i) for node in readers.values() for i, t in enumerate(node.inputs) if t is tensor]
 
+    def consumers(self, tensor: gs.Tensor) -> list[gs.Node]:
+        """The nodes that read a value, in the graph or in a body, each once."""
+        readers = self._uses[id(tensor)][1].values() if id(tensor) in self._uses else tensor.outputs
+        return list({id(node): node for node in readers}.values())
+
     def use_count(self, tensor: gs.Tensor) -> int:
         """How many inputs read a value, `len(uses(tensor))` without listing them."""
         return len(self._uses[id(tensor)][1]) if id(tensor) in self._uses else len(tensor.outputs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +31,8 @@ class Interface:
     """What a caller sees of a model, and the coarsest rounding step inside it.
 
     inputs: every graph input in order, overridable initializers included; overridable: their names (IR version ≥ 4).
-    required: what must be fed. step: relative spacing of the coarsest number format that values pass through.
+    required: what must be fed.
+    step: relative spacing of the coarsest number format that values pass through; steps: the same for each output.
     """
 
     inputs: tuple[Port, ...]
@@ -39,6 +40,7 @@ class Interface:
     required: tuple[Port, ...]
     overridable: frozenset[str]
     step: float
+    steps: Mapping[str, float]
 
 
 def read(path: Path) -> Interface:
@@ -51,12 +53,14 @@ def of(model: onnx.ModelProto) -> Interface:
     graph = model.graph
     initializers = {t.name for t in graph.initializer} | {s.values.name for s in graph.sparse_initializer}
     inputs = tuple(map(_port, graph.input))
+    step = _coarsest(model)
     return Interface(
         inputs,
         tuple(map(_port, graph.output)),
         tuple(p for p in inputs if p.name not in initializers),
         frozenset(p.name for p in inputs if p.name in initializers and model.ir_version >= 4),
-        _coarsest(model),
+        step,
+        _steps(model, step),
     )
 
 
@@ -88,7 +92,8 @@ def _port(info: onnx.ValueInfoProto) -> Port:
     if which != "tensor_type":
         return Port(info.name, text.format(" ".join(str(inner).split()) or "?"), "other", 0, ())
     dtype, declared = inner.tensor_type.elem_type, inner.tensor_type.shape
-    name = TensorProto.DataType.Name(dtype).lower()
+    known_dtype = dtype in TensorProto.DataType.values()
+    name = TensorProto.DataType.Name(dtype).lower() if known_dtype else f"dtype {dtype}"
     if not inner.tensor_type.HasField("shape"):  # no rank said: two dimensions are tried
         return Port(info.name, text.format(name), kind, dtype, (f"{info.name}.0", f"{info.name}.1"))
     dims = ",".join(str(d.dim_value) if d.HasField("dim_value") else d.dim_param for d in declared.dim)
@@ -97,21 +102,40 @@ def _port(info: onnx.ValueInfoProto) -> Port:
     return Port(info.name, text.format(f"{name}[{dims}]"), kind, dtype, shape)
 
 
+_COARSE: dict[int, float] = {TensorProto.BFLOAT16: 2.0**-7, TensorProto.FLOAT16: 2.0**-10}
+
+
 def _coarsest(model: onnx.ModelProto) -> float:
     """2^-7 for bfloat16 and 8-bit quantization, 2^-10 for float16, 2^-23 for float32, 2^-52 where all is float64."""
     graph = model.graph
     types = {t.data_type for t in graph.initializer} | {p.dtype for p in map(_port, [*graph.input, *graph.output])}
-    quantized = False
-    for node in (n for body in (graph.node, *(f.node for f in model.functions)) for n in _nodes(body)):
-        op_type = node.op_type
-        quantized = quantized or "QuantizeLinear" in op_type
-        if op_type == "Cast":
-            types |= {a.i for a in node.attribute if a.name == "to"}
-    if TensorProto.BFLOAT16 in types or quantized:
-        return 2.0**-7
-    if TensorProto.FLOAT16 in types:
-        return 2.0**-10
-    return 2.0**-23 if TensorProto.FLOAT in types or TensorProto.DOUBLE not in types else 2.0**-52
+    bodies = (graph.node, *(f.node for f in model.functions))
+    coarse = max((_step(node) for body in bodies for node in _nodes(body)), default=0.0)
+    coarse = max(coarse, *(_COARSE.get(t, 0.0) for t in types), 0.0)
+    return coarse or (2.0**-23 if TensorProto.FLOAT in types or TensorProto.DOUBLE not in types else 2.0**-52)
+
+
+def _step(node: onnx.NodeProto) -> float:
+    """The step of the coarse format that a node rounds to, 0 for none."""
+    if node.op_type == "Cast":
+        return max((_COARSE.get(a.i, 0.0) for a in node.attribute if a.name == "to"), default=0.0)
+    return 2.0**-7 if "QuantizeLinear" in node.op_type else 0.0
+
+
+def _steps(model: onnx.ModelProto, step: float) -> dict[str, float]:
+    """For each output the coarsest step on the way to it, at least that of float32 unless the whole model is finer."""
+    graph = model.graph
+    if step <= 2.0**-23:
+        return {v.name: step for v in graph.output}
+    own = {function.name for function in model.functions}
+    seen = {t.name: _COARSE.get(t.data_type, 0.0) for t in graph.initializer}
+    seen |= {v.name: _COARSE.get(v.type.tensor_type.elem_type, 0.0) for v in graph.input}
+    for node in graph.node:
+        inside = step if node.op_type in _WITH_BODIES or node.op_type in own else _step(node)
+        reached = max((seen.get(name, 0.0) for name in node.input), default=0.0)
+        for name in node.output:
+            seen[name] = max(inside, reached)
+    return {v.name: seen.get(v.name) or 2.0**-23 for v in graph.output}
 
 
 _WITH_BODIES = {"If", "Loop", "Scan", "SequenceMap"}

@@ -73,12 +73,17 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A whole model: the main graph, its functions by (domain, name, overload), opset versions by domain."""
+    """A whole model: the main graph, its functions by (domain, name, overload), opset versions by domain.
+
+    overridable: initializers of the main graph that a caller may replace, as they are inputs too. Before IR version 4
+    every initializer had to be one, and runtimes take them for constants.
+    """
 
     graph: Graph
     functions: Mapping[tuple[str, str, str], Function]
     opsets: Mapping[str, int]
     base_dir: Path | None  # where external data lies
+    overridable: frozenset[str] = frozenset()
 
 
 def _text(raw: bytes) -> str | bytes:
@@ -168,11 +173,13 @@ def read_function(proto: onnx.FunctionProto) -> Function:
 
 def read(proto: onnx.ModelProto, base_dir: Path | None = None) -> Program:
     """The records of a model; no weight is decoded and no external file is opened."""
+    graph = read_graph(proto.graph)
     return Program(
-        read_graph(proto.graph),
+        graph,
         {(domain(f.domain), f.name, f.overload): read_function(f) for f in proto.functions},
         {domain(o.domain): o.version for o in proto.opset_import},
         base_dir,
+        frozenset(graph.inputs.keys() & graph.initializers.keys() if proto.ir_version >= 4 else ()),
     )
 
 

@@ -12,6 +12,8 @@ def plain(value: Any) -> Any:
     """Dataclasses, mappings and sequences as dicts and lists; an expression as its text, NaN and inf as null."""
     if value is None or isinstance(value, str | bool | int):
         return value
+    if isinstance(value, bytes):  # a name that is not UTF-8
+        return value.decode("utf-8", "backslashreplace")
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

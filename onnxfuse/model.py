@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 Source = Any  # str | os.PathLike[str] | onnx.ModelProto | gs.Graph (graphsurgeon has no types and is imported late)
 
 
+# IR versions: functions came with 8; below 4 a weight had to be an input, so that raising the version would make it
+# overridable. onnxruntime and onnx read functions at every version.
+_FUNCTIONS_FROM, _WEIGHTS_ARE_INPUTS_BELOW = 8, 4
+
+
 class Model:
     """A model with its weights where they lie. Make one with `Model.load`.
 
@@ -75,9 +80,31 @@ class Model:
         return self._stored.folder.base if self._stored.folder else None
 
     @property
+    def external(self) -> bool:
+        """Whether some weights lie in other files."""
+        return bool(storage.tensors.locations(self.proto))
+
+    @property
     def opsets(self) -> Mapping[str, int]:
         """Imported opset versions by domain; "" is ai.onnx."""
         return {ir.domain(o.domain): o.version for o in self.proto.opset_import}
+
+    def pinned(self) -> frozenset[str]:
+        """Value names that something outside the graph refers to: quantization annotations, training information."""
+        found = set()
+        for note in self.proto.graph.quantization_annotation:
+            found |= {note.tensor_name, *(entry.value for entry in note.quant_parameter_tensor_names)}
+        for training in self.proto.training_info:
+            for node in (*training.initialization.node, *training.algorithm.node):
+                found |= {*node.input, *node.output}
+            for binding in (*training.initialization_binding, *training.update_binding):
+                found |= {binding.key, binding.value}
+        return frozenset(found)
+
+    def accepts(self, function: onnx.FunctionProto) -> bool:
+        """Whether `add_function` would take it: the model has no other function of that name."""
+        known = self._function(function)
+        return known is None or known == function
 
     @property
     def program(self) -> ir.Program:
@@ -152,13 +179,28 @@ class Model:
         """Bytes of all tensors that the model stores, in every graph and function, as packed as ONNX stores them."""
         return sum(tensors.nbytes(t) or 0 for t in tensors.walk(self.proto))
 
-    def save(self, path: str | os.PathLike[str], *, link: bool = False) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the model, atomically; unchanged, it is the loaded file byte for byte.
 
-        External data files come along into another folder as copies; with `link`, for a file that is soon deleted, as
-        hard links where possible. Raises OutputError, and then what was at `path` before is still there.
+        External data files come along into another folder as copies. Raises OutputError, and then what was at `path`
+        before is still there.
         """
-        (storage.write if self.changed else storage.copy)(self._stored, Path(path), link)
+        (storage.write if self.changed else storage.copy)(self._stored, Path(path))
+
+    def save_showing(self, path: Path, values: Mapping[str, int]) -> None:
+        """Writes the model with more outputs: values of the main graph, name → ONNX dtype. The model stays as it is.
+
+        Raises OutputError.
+        """
+        outputs = self.proto.graph.output
+        known, count = {v.name for v in outputs}, len(outputs)
+        for name, dtype in values.items():
+            if name not in known:
+                outputs.add(name=name).type.tensor_type.elem_type = dtype
+        try:
+            storage.write(self._stored, path)
+        finally:
+            del outputs[count:]
 
     def to_proto(self) -> onnx.ModelProto:
         """A new ModelProto with the weights in it; external data stays external. Raises ModelError above 2 GiB."""
@@ -166,14 +208,19 @@ class Model:
 
     def add_function(self, function: onnx.FunctionProto) -> None:
         """Adds a local function; one that is there already, and equal, stays. Raises ModelError if it is another."""
-        key = (ir.domain(function.domain), function.name, function.overload)
-        for known in self.proto.functions:
-            if (ir.domain(known.domain), known.name, known.overload) == key:
-                if known != function:
-                    raise ModelError(f"the model has another function '{key[0]}::{key[1]}' already")
-                return
+        known = self._function(function)
+        if known is not None and known != function:
+            raise ModelError(f"the model has another function '{function.domain}::{function.name}' already")
+        if known is not None:
+            return
+        if _WEIGHTS_ARE_INPUTS_BELOW <= self.proto.ir_version < _FUNCTIONS_FROM:
+            self.proto.ir_version = _FUNCTIONS_FROM
         self.proto.functions.append(function)
         self._forget()
+
+    def _function(self, like: onnx.FunctionProto) -> onnx.FunctionProto | None:
+        key = (ir.domain(like.domain), like.name, like.overload)
+        return next((f for f in self.proto.functions if (ir.domain(f.domain), f.name, f.overload) == key), None)
 
     def require_opset(self, domain: str, version: int) -> None:
         """Imports an operator set; a version that is imported already stays as it is."""

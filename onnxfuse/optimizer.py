@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import pickle
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnxfuse import ir, plan, rewrite
+from onnx.parser import parse_function
+
+from onnxfuse import interface, ir, plan, rewrite
 from onnxfuse.binding import Bound
 from onnxfuse.bisection import find_guilty
 from onnxfuse.devices import Device
-from onnxfuse.errors import Finding
+from onnxfuse.errors import Finding, OutputError
 from onnxfuse.facts import Facts
 from onnxfuse.graph import Editor
 from onnxfuse.model import Model
@@ -21,6 +27,33 @@ from onnxfuse.rewrite import Fusion
 from onnxfuse.roofline import Totals
 from onnxfuse.targets import Target
 from onnxfuse.verification import Reference, Verdict, compare, open_session
+
+log = logging.getLogger(__name__)
+UNCHANGED = Verdict(True, 0.0, (), 0, None)  # the same bytes compute the same
+_SHOWN = 200  # values inside the model that are compared, at most twice as many
+
+
+@contextmanager
+def _candidates(model: Model, out: Path | None) -> Iterator[tuple[Path, Path]]:
+    """Paths for the original and the optimized model, gone afterwards: beside `out`, in a folder of their own.
+
+    A model with external data stands in its own folder, where its references hold: nothing is copied, and no other name
+    is given to a data file, which onnx would refuse. Raises OutputError.
+    """
+    folder = None if out is None else out.absolute().parent
+    beside = model.base_dir if model.external and model.base_dir and os.access(model.base_dir, os.W_OK) else None
+    try:
+        scratch = tempfile.TemporaryDirectory(prefix=".onnxfuse-", dir=folder)
+    except OSError as error:
+        raise OutputError(f"{out}: its folder cannot be written: {error.strerror}") from error
+    with scratch:
+        name = Path(scratch.name).name
+        paths = [Path(beside or scratch.name, f"{name}-{which}.onnx") for which in ("original", "optimized")]
+        try:
+            yield paths[0], paths[1]
+        finally:
+            for path in paths:
+                path.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +67,7 @@ class Rewritten:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What `Optimizer.run` made of a model; verdict and after are None where there was nothing to verify or measure."""
+    """What `Optimizer.run` made of a model; verdict is None without verification, after without a rewrite."""
 
     made: Rewritten
     verdict: Verdict | None
@@ -62,31 +95,44 @@ class Optimizer:
     ) -> Outcome:
         """Rewrite the model, compare it with what it was, and measure it; without a rewrite neither is done.
 
-        Candidates are written beside `out`, where external data can be linked. Raises Finding where the original does
-        not run, or no result verifies.
+        Raises Finding where the original does not run, or no result verifies.
         """
         made = self._plan()
-        if not made.choices or not verify:
-            result = self._apply(made)
-            return Outcome(result, None, (), measure() if result.fusions else None)
-        folder = None if out is None else out.absolute().parent
-        with tempfile.TemporaryDirectory(prefix=".onnxfuse-", dir=folder) as scratch, ThreadPoolExecutor(2) as pool:
-            original, changed = self.model.path or Path(scratch, "original.onnx"), Path(scratch, "optimized.onnx")
-            if self.model.path is None:
-                self.model.save(original, link=True)
-            # A session is opened without the interpreter lock: on the other core, while work goes on here.
-            first = pool.submit(open_session, original)
-            result = self._apply(made)
+        log.info("%d rewrites chosen, %d refused", len(made.choices), len(made.refused))
+        if not made.choices:
+            return Outcome(Rewritten((), (), made.refused), UNCHANGED if verify else None, (), None)
+        if not verify:
+            return Outcome(self._apply(made), None, (), measure())
+        before, shown = interface.of(self.model.proto), self._shown(made)
+        with _candidates(self.model, out) as (original, changed), ThreadPoolExecutor(1) as pool:
+            self.model.save_showing(original, shown)
+            packed = pickle.dumps(self._apply(made))
             del made  # and with it the view, which takes more memory than all else
             self.model.close_view()
-            self.model.save(changed, link=True)
-            second = pool.submit(open_session, changed)
-            after = measure()
+            result: Rewritten = pickle.loads(packed)  # anew: what was made amid the view would hold its memory pages
+            self.model.save_showing(changed, shown)
+            # A session is opened without the interpreter lock, while work goes on here; two at once would only hinder
+            # each other.
+            first, second = (pool.submit(open_session, path) for path in (original, changed))
+            after: Totals | None = measure()
+            log.info("comparing with the original")
             verdict = compare(original, changed, dims=dims, seed=seed, opening=(first, second))
-            if verdict.ok:
-                return Outcome(result, verdict, (), after)
-            result, verdict, guilty = self._roll_back(result, verdict, original, changed, dims, seed)
-            return Outcome(result, verdict, guilty, measure() if result.fusions else None)
+            rolled_back: tuple[Refusal, ...] = ()
+            if not verdict.ok:
+                result, verdict, rolled_back = self._roll_back(result, verdict, original, changed, shown, dims, seed)
+                after = measure() if result.fusions else None
+        if problem := interface.difference(before, interface.of(self.model.proto)):
+            raise Finding(f"not verified, nothing was written: {problem}")
+        return Outcome(result, verdict, rolled_back, after)
+
+    def _shown(self, made: plan.Plan) -> dict[str, int]:
+        """Values that are compared beside the outputs: what the fused nodes of the main graph make, with their dtypes.
+
+        An output may hide an error (a network of constant weights, a pool behind). Of many nodes some are taken.
+        """
+        names = [name for _, path, name in (c.key for c in made.choices) if not path]
+        dtypes = {name: self.bound.facts[name].dtype for name in names[:: len(names) // _SHOWN + 1]}
+        return {name: dtype for name, dtype in dtypes.items() if dtype}
 
     def _plan(self) -> plan.Plan:
         roots = {root for rule in self.rules for root in rule.roots}
@@ -94,7 +140,10 @@ class Optimizer:
             return plan.Plan(None, (), ())
         editor = Editor(self.model.graph)
         places = plan.surroundings(self.model, editor, self.known, self.bound, self.target)
-        return plan.make(editor, places, self.rules, self.device, self.max_intensity)
+        return plan.make(editor, places, self.rules, self.device, self.max_intensity, self._accepts)
+
+    def _accepts(self, definition: str) -> bool:
+        return self.model.accepts(parse_function(definition))
 
     def _apply(self, made: plan.Plan, keys: frozenset[plan.Key] | None = None) -> Rewritten:
         """Make the choices, or those with the given keys."""
@@ -103,7 +152,14 @@ class Optimizer:
         return Rewritten(tuple(c.key for c in chosen), fusions, made.refused)
 
     def _roll_back(
-        self, made: Rewritten, verdict: Verdict, original: Path, changed: Path, dims: Mapping[str, int], seed: int
+        self,
+        made: Rewritten,
+        verdict: Verdict,
+        original: Path,
+        changed: Path,
+        shown: Mapping[str, int],
+        dims: Mapping[str, int],
+        seed: int,
     ) -> tuple[Rewritten, Verdict, tuple[Refusal, ...]]:
         why = f"the model with it did not verify: {verdict.reason}"
         reference = Reference(original, dims=dims, seed=seed)
@@ -113,10 +169,12 @@ class Optimizer:
         def attempt(kept: frozenset[int]) -> tuple[Rewritten, Verdict]:
             self.model.restore()
             left = self._apply(self._plan(), frozenset(made.keys[i] for i in kept))
-            self.model.save(changed, link=True)
+            self.model.save_showing(changed, shown)
             return left, reference.check(changed)
 
         bad = find_guilty(len(made.keys), lambda kept: attempt(kept)[1].ok)
+        if not bad:
+            raise Finding(f"not verified, nothing was written: {verdict.reason}; a second comparison did not find it")
         left, verdict = attempt(frozenset(range(len(made.keys))) - bad)
         if not verdict.ok:
             raise Finding(f"not verified, nothing was written: {verdict.reason}")

@@ -78,12 +78,16 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scope:
-    """One graph or body with what is known of it: facts hold for every binding of the model's free dims."""
+    """One graph or body with what is known of it: facts hold for every binding of the model's free dims.
+
+    pinned: names that something outside the graphs refers to.
+    """
 
     editor: Editor
     facts: Facts
     opset: int
     target: Target
+    pinned: frozenset[str]
 
     def value(self, tensor: gs.Tensor) -> Value:
         """Facts of a tensor."""
@@ -97,12 +101,14 @@ class Scope:
         tensor = node.outputs[0]
         if self.editor.is_output(tensor):
             raise NotLegal(f"the value '{tensor.name}' between the nodes is a graph output")
-        uses = self.editor.uses(tensor)
-        if len(uses) > 1:
-            raise NotLegal(f"the value '{tensor.name}' between the nodes has {len(uses)} uses")
+        if tensor.name in self.pinned:
+            raise NotLegal(f"the value '{tensor.name}' between the nodes is named by the model's annotations")
+        uses = self.editor.use_count(tensor)
+        if uses > 1:
+            raise NotLegal(f"the value '{tensor.name}' between the nodes has {uses} uses")
         if not uses:
             return None
-        consumer = uses[0][0]
+        (consumer,) = self.editor.consumers(tensor)
         if self.editor.owner(consumer) is not self.editor.owner(node):
             raise NotLegal(f"the value '{tensor.name}' between the nodes is captured by a branch or loop body")
         return consumer

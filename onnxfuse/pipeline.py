@@ -5,6 +5,7 @@ path → Model → Facts → Costs → Plan → (Model, edits) → Verdict → f
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -14,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from onnxfuse import candidates, devices, ir, roofline, targets
 from onnxfuse.binding import bind
 from onnxfuse.cost import Cost, costs
-from onnxfuse.errors import OutputError
-from onnxfuse.execution import graph_seconds, piece, value_bytes
+from onnxfuse.errors import OutputError, UsageError
+from onnxfuse.execution import executed_rows, graph_seconds, inlined_bodies, piece, value_bytes
 from onnxfuse.facts import Facts, infer
 from onnxfuse.jsonable import plain
 from onnxfuse.model import Model, Source
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from onnxfuse.rewrite import Fusion
     from onnxfuse.verification import Verdict
 
+log = logging.getLogger(__name__)
 Dims = Mapping[str, int]
 
 
@@ -53,7 +55,8 @@ class Analysis:
 class Result:
     """What `optimize` did. result.model is the optimized model as a proto; verify is None with `verify=False`.
 
-    before, after: sums over the nodes, but `seconds` is the estimate for the kernels that the target executes.
+    before, after: sums over the nodes that the target executes (a function may be inlined); `seconds` is the estimate
+        for its kernels, which may hold several nodes.
     rolled_back: rewrites that were taken back because the model with them did not compute the same.
     """
 
@@ -73,9 +76,18 @@ class Result:
     _model: Model
 
     @property
+    def verify(self) -> Verdict | None:
+        """The verdict, by its name in JSON."""
+        return self.verdict
+
+    @property
     def model(self) -> onnx.ModelProto:
         """The optimized model, weights included (external data stays external)."""
         return self._model.to_proto()
+
+    def analysis(self, device: devices.Device, *, max_intensity: float | None = None) -> Analysis:
+        """What `analyze` finds in the optimized model, at the same sizes of the free dimensions."""
+        return _analysis(self._model, targets.find(self.target), device, self.dims, max_intensity)
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain data with the stable names of the `--json` output."""
@@ -121,16 +133,24 @@ def analyze(
     annotate: path to write a copy to, with the numbers in each node's `metadata_props`.
     Raises OnnxfuseError for bad input.
     """
+    _check_limits(max_intensity)
     goal = targets.find(target)
     machine = devices.find(device or goal.device)
-    source = Model.load(model)
+    source = _load(model)
+    report = _analysis(source, goal, machine, dims or {}, max_intensity)
+    if annotate is not None:
+        source.annotate([_note(row) for row in report.nodes])
+        source.save(annotate)
+    return report
+
+
+def _analysis(
+    source: Model, goal: targets.Target, machine: devices.Device, dims: Dims, max_intensity: float | None
+) -> Analysis:
     program = source.program
-    bound = bind(source, dims or {})
+    bound = bind(source, dims)
     facts, prices = bound.facts, bound.costs
     rows = roofline.rows(facts, prices, machine)
-    if annotate is not None:
-        source.annotate([_note(row) for row in rows])
-        source.save(annotate)
     pieces = [piece(node, facts, price) for node, price in zip(facts.nodes, prices, strict=True)]
     exported = frozenset(program.graph.outputs) | ir.captured(program.graph)
     pairs = _pairs(goal)
@@ -152,17 +172,36 @@ def analyze(
 def _executed(
     model: Model, facts: Facts, prices: tuple[Cost, ...], target: targets.Target, device: devices.Device
 ) -> roofline.Totals:
-    """Totals of a model whose time is that of the kernels which the target executes."""
+    """Totals of a model as the target executes it: functions inlined, and the time of the kernels that it makes."""
     graph = model.program.graph
     exported = {*graph.outputs, *ir.captured(graph)}
     rows = roofline.rows(facts, prices, device)
-    totals = roofline.totals(rows, model.program, facts)
+    run = executed_rows(facts, target, device) if inlined_bodies(facts, target) else rows
+    totals = roofline.totals(run, model.program, facts)
     return replace(totals, seconds=graph_seconds(facts, rows, prices, exported, target, device))
+
+
+def _load(source: Source) -> Model:
+    model = Model.load(source)
+    graph = model.program.graph
+    log.info("%s: %d nodes, %d initializers", model.name or "model", len(graph.nodes), len(graph.initializers))
+    return model
+
+
+def _check_limits(max_intensity: float | None, seed: int = 0) -> None:
+    if max_intensity is not None and not max_intensity > 0:  # not true of NaN either
+        raise UsageError(f"max_intensity is {max_intensity}; give a number of FLOP/byte above 0")
+    if seed < 0:
+        raise UsageError(f"seed is {seed}; give 0 or a larger whole number")
 
 
 def _check_writable(out: Path) -> None:
     """Tell before the work that its result could not be written. Raises OutputError."""
-    if out.is_dir():
+    try:
+        is_folder = out.is_dir()
+    except OSError as error:  # such as a name that is too long
+        raise OutputError(f"{out}: cannot be written: {error.strerror}") from error
+    if is_folder:
         raise OutputError(f"{out}: is a folder; name a file")
     if not out.absolute().parent.is_dir():
         raise OutputError(f"{out}: the folder {out.absolute().parent} does not exist")
@@ -207,14 +246,16 @@ def optimize(
     from onnxfuse.rules import select
 
     started = time.perf_counter()
+    _check_limits(max_intensity, seed)
     goal = targets.find(target)
     machine = devices.find(device or goal.device)
     chosen_rules = select(rules, exclude)
-    source = Model.load(model)
+    source = _load(model)
     if out is not None:
         _check_writable(Path(out))
     bound = bind(source, dims or {})
-    known = infer(source.program, {}, source.array) if bound.dims else bound.facts
+    free = bound.dims or source.program.overridable
+    known = infer(source.program, {}, source.array, general=True) if free else bound.facts
     before = _executed(source, bound.facts, bound.costs, goal, machine)
     optimizer = Optimizer(source, goal, machine, known, bound, chosen_rules, max_intensity)
 

@@ -8,8 +8,9 @@ the largest total gain is taken.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 
 import onnx_graphsurgeon as gs
 
@@ -82,11 +83,11 @@ class Surroundings:
 def surroundings(model: Model, editor: Editor, known: Facts, bound: Bound, target: Target) -> list[Surroundings]:
     """The main graph and all bodies inside it, each with its facts and costs. A body without facts is left out."""
     todo, found = [(model.graph, "", known, bound.facts, bound.costs)], []
-    opset = model.opsets.get("", 1)
+    opset, pinned = model.opsets.get("", 1), model.pinned()
     while todo:
         here, path, general, at, table = todo.pop()
         index = {id(node): i for i, node in enumerate(here.nodes)}
-        scope = Scope(editor, general, opset, target)
+        scope = Scope(editor, general, opset, target, pinned)
         found.append(Surroundings(here, path, scope, at, table, index))
         for i, node in enumerate(here.nodes):
             for name, value in node.attrs.items():
@@ -103,8 +104,13 @@ def make(
     rules: Sequence[Rule],
     device: Device,
     max_intensity: float | None = None,
+    accepts: Callable[[str], bool] | None = None,
 ) -> Plan:
-    """Match every rule everywhere, price what matches, choose what pays."""
+    """Match every rule everywhere, price what matches, choose what pays.
+
+    accepts: whether the model can take a definition; asked once for each.
+    """
+    foreign = cache(lambda definition: accepts is not None and not accepts(definition))
     choices: list[Choice] = []
     refused: list[Refusal] = []
     by_root = defaultdict(list)
@@ -117,6 +123,8 @@ def make(
                 try:
                     match = rule.match(node, place.scope)
                     if match is not None:
+                        if match.definition is not None and foreign(match.definition):
+                            raise NotLegal(f"the model has another function '{ONNXFUSE}::{match.new.op_type}'")
                         choices.append(_price(rule, match, place, device, max_intensity))
                 except NotLegal as reason:
                     refused.append(Refusal(rule.name, place.label(node), str(reason)))
@@ -185,7 +193,7 @@ def _neighbours(match: Match, place: Surroundings) -> tuple[tuple[Piece, ...], t
             producer = editor.producer(tensor)
             if producer is not None and id(producer) not in ids and id(producer) in place.index:
                 before[id(producer)] = producer
-    for consumer, _ in editor.uses(match.new.outputs[0]):
+    for consumer in editor.consumers(match.new.outputs[0]):
         if id(consumer) in place.index:
             behind[id(consumer)] = consumer
     return tuple(_piece(n, place) for n in before.values()), tuple(_piece(n, place) for n in behind.values())
@@ -194,15 +202,18 @@ def _neighbours(match: Match, place: Surroundings) -> tuple[tuple[Piece, ...], t
 def _replacement(match: Match, old: Sequence[Piece], place: Surroundings) -> tuple[list[Piece], Bytes]:
     """The pieces that the target executes for the new node, and a size lookup that knows their values."""
     new, target = match.new, place.scope.target
+    names = {name for node in match.body for name in (*node.inputs, *node.outputs) if name}
+    values = {name: place.bound[match.like.get(name, name)] for name in names}
+    body = Facts(match.body, place.bound.opsets, values)
     if new.domain == ONNXFUSE and not target.functions_are_kernels:
-        names = {name for node in match.body for name in (*node.inputs, *node.outputs) if name}
-        values = {name: place.bound[match.like.get(name, name)] for name in names}
-        body = Facts(match.body, place.bound.opsets, values)
         made = [piece(n, body, node_cost(i, body)) for i, n in enumerate(match.body)]
         return made, lambda name: value_bytes(body[name] if name in values else place.bound[name])
     lead = next((p for p in old if p.cost.macs), old[0])
     inputs, outputs = (tuple(t.name for t in tensors) for tensors in (new.inputs, new.outputs))
     cost = merged(old, place.nbytes)
+    if match.body:  # a fused node's operations are its body's
+        inside = total(tuple(node_cost(i, body) for i in range(len(match.body))))
+        cost = replace(inside, bytes_read=cost.bytes_read, bytes_written=cost.bytes_written)
     return [Piece(lead.label, new.op_type, inputs, outputs, cost, lead.dtype, lead.matrix)], place.nbytes
 
 
@@ -224,8 +235,9 @@ def _choose(choices: Sequence[Choice]) -> tuple[list[Choice], list[Refusal]]:
     for choice in choices:
         if id(choice) not in taken:
             winner = next(r for i, r in rivals[id(choice)].items() if i in taken)
-            figures = f"{winner.seconds_saved * 1e6:.2f} µs against {choice.seconds_saved * 1e6:.2f} µs"
-            reason = f"{winner.key[0]} at {winner.node} takes a node of it, and saves {figures}"
+            mine, its = (f"{c.seconds_saved * 1e6:.2f} µs" for c in (choice, winner))
+            figures = f"saves as much ({its})" if mine == its else f"saves {its} against {mine}"
+            reason = f"{winner.key[0]} at {winner.node} takes a node of it and {figures}"
             beaten.append(Refusal(choice.key[0], choice.node, reason))
     return [c for c in choices if id(c) in taken], beaten
 

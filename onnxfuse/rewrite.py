@@ -32,8 +32,9 @@ class Fusion:
 
 
 def _inherited(choice: Choice) -> dict[str, str]:
-    """The metadata of the source nodes; where they disagree, the first one's."""
-    return {k: v for node in reversed(choice.match.old) for k, v in bridge.metadata(node).items()}
+    """The metadata of the source nodes, the first one's where they disagree; not what we noted of each node's cost."""
+    found = {k: v for node in reversed(choice.match.old) for k, v in bridge.metadata(node).items()}
+    return {k: v for k, v in found.items() if not k.startswith("onnxfuse.")}
 
 
 def apply(model: Model, editor: Editor, choices: Sequence[Choice]) -> tuple[Fusion, ...]:
@@ -55,6 +56,7 @@ def apply(model: Model, editor: Editor, choices: Sequence[Choice]) -> tuple[Fusi
             | {
                 "onnxfuse.rule": choice.key[0],
                 "onnxfuse.sources": json.dumps(choice.sources, ensure_ascii=False),
+                "onnxfuse.bytes_saved": str(choice.bytes_saved),
                 "onnxfuse.seconds_saved": f"{choice.seconds_saved:.3e}",
             },
         )

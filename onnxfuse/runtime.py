@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -31,6 +32,9 @@ _FOREIGN = re.compile(r"bfloat16|float8|float4|int4|int2\b")
 _BITS = {"INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4, "INT2": 2, "UINT2": 2}
 _POSITIVE_TRIES = 20  # data is seldom what a model refuses
 _PATIENCE = 8  # further tries for inputs with a finite output, once some run
+
+
+_SECONDS = 300.0  # of one run; no model that is worth verifying takes as long
 
 
 def onnxruntime() -> ModuleType:
@@ -74,8 +78,21 @@ def run(session: Any, feeds: fd.Feeds) -> Outputs:
         values = session.run_with_ort_values(None, {name: to_ort(v) for name, v in feeds.items()})
         values = [_from_ort(v) for v in values]
     else:
-        values = session.run(None, feeds)
+        values = _within_limit(session, feeds)
     return {name: a for port, v in zip(ports, values, strict=True) for name, a in _flatten(port.name, v)}
+
+
+def _within_limit(session: Any, feeds: fd.Feeds) -> list[Any]:
+    """Runs a session, and ends it with onnxruntime's error where it takes too long, as an endless Loop does."""
+    options = onnxruntime().RunOptions()
+    timer = threading.Timer(_SECONDS, setattr, (options, "terminate", True))
+    timer.daemon = True
+    timer.start()
+    try:
+        values: list[Any] = session.run(None, feeds, options)
+    finally:
+        timer.cancel()
+    return values
 
 
 def to_ort(value: Any, device: str = "cpu") -> Any:
@@ -105,8 +122,8 @@ def find_feeds(
     for kind, limit in ((fd.NORMAL, None), (fd.POSITIVE, _POSITIVE_TRIES)):
         for binding in islice(fd.candidates(interface, dims, typical=typical), limit):
             tried += 1
-            feeds = fd.make(interface, binding, kind, seed)
             try:
+                feeds = fd.make(interface, binding, kind, seed)
                 outputs = attempt(feeds)
             except Exception as error:  # noqa: BLE001 - sizes that the model refuses; onnxruntime has no one base class
                 last = last or first_line(error)

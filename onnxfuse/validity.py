@@ -8,6 +8,9 @@ twice, unknown operators and attributes are refused: no rewrite could be trusted
 
 from __future__ import annotations
 
+import os
+import sys
+
 import onnx
 from onnx import TensorProto, checker, defs
 
@@ -16,10 +19,6 @@ from onnxfuse.errors import ModelError
 from onnxfuse.storage import tensors
 
 _RUNTIME_DOMAINS = ("com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc")  # onnxruntime imports them itself
-_EXPERIMENTAL = {  # operators of early ONNX about which the checker prints a warning to stdout, and no more
-    "ATen", "Affine", "ConstantFill", "Crop", "DynamicSlice", "GRUUnit", "GivenTensorFill", "ImageScaler",
-    "ParametricSoftplus", "Scale", "ScaledTanh",
-}  # fmt: skip
 _CHECKED_FROM = 4  # IR version: the checker's older rules only bind names that runtimes do not need
 
 
@@ -37,10 +36,35 @@ def check(proto: onnx.ModelProto, name: str) -> None:
             f"{name}: is of a newer format (opset {newest}, IR {proto.ir_version}) than the installed onnx "
             f"{onnx.__version__} knows (opset {defs.onnx_opset_version()}, IR {onnx.IR_VERSION}); upgrade onnx"
         )
+    for value in (*proto.graph.input, *proto.graph.output):
+        if value.type.tensor_type.elem_type not in TensorProto.DataType.values():
+            raise ModelError(f"{name}: '{value.name}' has the unknown dtype {value.type.tensor_type.elem_type}")
+    for node in proto.graph.node:
+        if any(isinstance(text, bytes) for text in (node.name, *node.input, *node.output)):  # protobuf's way to say so
+            raise ModelError(f"{name}: is not a valid ONNX model: a name is not UTF-8 text ({node.name!r})")
     try:
-        checker.check_model(_checkable(proto))
+        check_quietly(_checkable(proto))
     except checker.ValidationError as error:
         raise ModelError(f"{name}: is not a valid ONNX model: {line(error)}") from error
+    except UnicodeDecodeError as error:
+        raise ModelError(f"{name}: is not a valid ONNX model: it has text that is not UTF-8") from error
+
+
+def check_quietly(model: onnx.ModelProto | str) -> None:
+    """onnx's checker, whose warnings about experimental operators go to the standard output from C++, without them.
+
+    model: a message or a path. Raises what the checker raises.
+    """
+    sys.stdout.flush()
+    kept = os.dup(1)
+    silent = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(silent, 1)
+        checker.check_model(model)
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(silent)
 
 
 def _checkable(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -60,9 +84,6 @@ def _checkable(proto: onnx.ModelProto) -> onnx.ModelProto:
     for domain in _RUNTIME_DOMAINS:
         if domain not in imported:
             copy.opset_import.add(domain=domain, version=1)
-    for node in copy.graph.node:
-        if node.op_type in _EXPERIMENTAL and not ir.domain(node.domain):
-            node.domain = _RUNTIME_DOMAINS[0]
     for tensor in tensors.walk(copy):
         if tensor.data_location == TensorProto.EXTERNAL:  # its bytes were checked by `storage.read`
             tensor.ClearField("external_data")

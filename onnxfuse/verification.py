@@ -1,9 +1,10 @@
 """Does the optimized model compute what the original computes? Interface, checker, and numbers from onnxruntime.
 
-Both files run in onnxruntime on the CPU without its own optimizations, on the same seeded feeds. Two cases always run:
-normal data, and wider data, at the next batch size where the batch is free; a third one sets the overridable
-initializers, if there are any. More (other sizes, positive data) follow while the original has run for less than a
-quarter of a second in all: they can only find more, so a slow machine tests less, never to another standard.
+Both files run in onnxruntime on the CPU without its own optimizations, on the same seeded feeds. Always run are normal
+data, wider data (at another batch size where the batch is free), other sizes where there are free ones, and a case that
+sets the overridable initializers, if there are any. A model that is cheap to run gets more: still other sizes,
+positive, signed and very wide data. What is cheap is counted in FLOPs, not measured, so that the answer does not depend
+on the machine's speed.
 
 A case can be too rough to judge by: where the original's own output moves by more than the tolerance when its inputs
 move by a few units in the last place (a nearly closed sigmoid, a softmax of large numbers), an error up to four times
@@ -19,20 +20,22 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import onnx
 
 from onnxfuse import feeds as fd
-from onnxfuse import interface, runtime
+from onnxfuse import interface, ir, runtime, storage
+from onnxfuse.cost import costs
 from onnxfuse.differences import OutputDifference, describe, difference
-from onnxfuse.errors import Finding, OnnxfuseError
+from onnxfuse.errors import Finding, OnnxfuseError, UsageError
+from onnxfuse.facts import free_dims, infer
 from onnxfuse.jsonable import plain
 from onnxfuse.model import Source, as_files
+from onnxfuse.validity import check_quietly
 
-# Allowed error of a float output relative to its scale, by the relative step of the coarsest number format inside the
-# model. float32: the project's bar, 84 steps, room for a sum in another order and nothing else; float64: the same bar
+# Allowed error of a float output relative to its scale, by the relative step of the coarsest number format on the way
+# to it. float32: the project's bar, 84 steps, room for a sum in another order and nothing else; float64: the same bar
 # is far below any fault, 1e-12 leaves room for another libm. A float16 or 8-bit value is rounded after each operator
 # and a fused chain rounds elsewhere: a few steps of that format may move, more would be another computation.
 _TOLERANCE = {2.0**-52: 1e-12, 2.0**-23: 1e-5, 2.0**-10: 8 * 2.0**-10, 2.0**-7: 4 * 2.0**-7}
@@ -41,7 +44,8 @@ _TOLERANCE = {2.0**-52: 1e-12, 2.0**-23: 1e-5, 2.0**-10: 8 * 2.0**-10, 2.0**-7: 
 # the edge: up to 1 % may flip if a quarter as many flip in the original alone when its inputs move by a few ulps.
 _FLIPS = 0.01
 _ROUGH = 4  # an error of up to so many times the original's own movement is no evidence
-_BUDGET = 0.25  # seconds of the original's run time after which no further optional case is made
+_CHEAP = 1.5e9  # FLOPs of one run, some 50 ms of two cores, up to which all cases are run
+_SMALL = 20_000  # nodes; of a larger model the FLOPs are not even counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,10 @@ def verify(
     tolerance: allowed error relative to an output's scale, instead of the one of the model's dtype.
     Raises OnnxfuseError for bad input.
     """
+    if tolerance is not None and not tolerance >= 0:
+        raise UsageError(f"tolerance is {tolerance}; give 0 or a larger number")
+    if seed < 0:
+        raise UsageError(f"seed is {seed}; give 0 or a larger whole number")
     with as_files(a, b) as (original, other):
         return compare(original, other, dims=dims, seed=seed, tolerance=tolerance)
 
@@ -107,12 +115,12 @@ def compare(
     """
     with ThreadPoolExecutor(2) as pool:  # a session is created without the interpreter lock: both at once
         first, second = opening or (pool.submit(open_session, path, level) for path in (original, optimized))
-        known = interface.read(original)
-        if problem := _static_problem(original, known, optimized):
+        if problem := _static_problem(original, interface.read(original), optimized):
             return _no(problem)
         try:
-            opened = _Opened(known, first.result)
-            reference = Reference(original, dims=dims, seed=seed, tolerance=tolerance, level=level, _opened=opened)
+            reference = Reference(
+                original, dims=dims, seed=seed, tolerance=tolerance, level=level, _session=first.result
+            )
         except Finding as finding:
             return _no(str(finding))
         return reference._judge(second.result)
@@ -121,14 +129,6 @@ def compare(
 def open_session(path: Path, level: str = "disabled") -> Any:
     """A session for `compare`; takes long for a large model, and may be opened in another thread."""
     return runtime.cpu_session(path, level)
-
-
-@dataclass(frozen=True, slots=True)
-class _Opened:
-    """What `compare` has of the original before there is a Reference."""
-
-    interface: interface.Interface
-    session: Callable[[], Any]
 
 
 class Reference:
@@ -142,28 +142,28 @@ class Reference:
         seed: int = 0,
         tolerance: float | None = None,
         level: str = "disabled",
-        _opened: _Opened | None = None,
+        _session: Callable[[], Any] | None = None,
     ) -> None:
         """Open the original and run its cases; arguments and errors as in `compare`.
 
         Raises Finding where onnxruntime does not load the original, or no inputs are found under which it runs.
         """
         self.path = path
-        self.interface = _opened.interface if _opened else interface.read(path)
+        model = storage.read(path)
+        self.interface = interface.of(model.proto)
         self._dims, self._seed, self._level = dict(dims or {}), seed, level
-        self._tolerance = _TOLERANCE[self.interface.step] if tolerance is None else tolerance
-        self._seconds = 0.0
+        self._tolerance = tolerance
         self._own: dict[int, dict[str, OutputDifference]] = {}
         self.unsteady: str | None = None  # an output that differs between two runs on the same feeds, once seen
         try:
-            self._session = _opened.session() if _opened else runtime.cpu_session(path, level)
+            self._session = _session() if _session else runtime.cpu_session(path, level)
         except OnnxfuseError:
             raise
         except Exception as error:
             raise Finding(f"onnxruntime does not load the original: {runtime.first_line(error)}") from error
         binding, feeds, outputs = runtime.find_feeds(self._run, self.interface, self._dims, seed)
         self._cases = [_Case(feeds, outputs, _text(binding, fd.NORMAL))]
-        self._add_cases(binding)
+        self._add_cases(binding, len(model.proto.graph.node) <= _SMALL and _flops(model, binding) <= _CHEAP)
 
     def check(self, optimized: Path) -> Verdict:
         """Judge an optimized model."""
@@ -172,12 +172,9 @@ class Reference:
         return self._judge(lambda: runtime.cpu_session(optimized, self._level))
 
     def _run(self, feeds: fd.Feeds) -> runtime.Outputs:
-        start = perf_counter()
-        outputs = runtime.run(self._session, feeds)
-        self._seconds += perf_counter() - start
-        return outputs
+        return runtime.run(self._session, feeds)
 
-    def _add(self, binding: fd.Binding, kind: fd.Kind, override: bool = False) -> bool:
+    def _add(self, binding: fd.Binding, kind: fd.Kind, override: fd.Kind | None = None) -> bool:
         """Whether the original runs so; then it is a case."""
         feeds = fd.make(self.interface, binding, kind, self._seed, draw=len(self._cases), override=override)
         with suppress(Exception):  # sizes or data that the original refuses are no case
@@ -185,19 +182,21 @@ class Reference:
             return True
         return False
 
-    def _add_cases(self, base: fd.Binding) -> None:
+    def _add_cases(self, base: fd.Binding, thorough: bool) -> None:
         if not self.interface.inputs:
             return
         others = list(fd.variants(self.interface, self._dims, base))
         wide = (fd.WIDE, fd.SCALED, fd.NORMAL)
         any(self._add(binding, kind) for binding in (*others[:1], base) for kind in wide)
         if self.interface.overridable:
-            self._add(base, fd.NORMAL, override=True)
-        plan = [(b, fd.NORMAL) for b in others[1:]] + [(base, kind) for kind in (fd.POSITIVE, fd.WIDER)]
-        for binding, kind in plan:
-            if self._seconds > _BUDGET:
-                return
-            self._add(binding, kind)
+            self._add(base, fd.NORMAL, override=fd.POSITIVE)
+        for binding in others[1:] if thorough else others[1:2]:
+            self._add(binding, fd.NORMAL)
+        if thorough:
+            for kind in (fd.POSITIVE, fd.SIGNED, fd.WIDER, fd.WIDEST):
+                self._add(base, kind)
+            if self.interface.overridable:
+                self._add(base, fd.NORMAL, override=fd.NORMAL)
 
     def _judge(self, session: Callable[[], Any]) -> Verdict:
         try:
@@ -215,7 +214,9 @@ class Reference:
 
     def _differences(self, a: runtime.Outputs, b: runtime.Outputs) -> Iterator[OutputDifference]:
         for name, original in a.items():
-            yield difference(name, original, b.get(name), self._tolerance)
+            step = self.interface.steps.get(name, self.interface.step)
+            allowed = _TOLERANCE[step] if self._tolerance is None else self._tolerance
+            yield difference(name, original, b.get(name), allowed)
 
     def _weigh(self, i: int, d: OutputDifference) -> OutputDifference | None:
         """The difference as it counts in case i; None where the original is too rough there to judge by."""
@@ -241,6 +242,10 @@ class Reference:
             self._own[i] = own
         return self._own[i]
 
+    def _filled(self) -> set[str]:
+        """Outputs that have elements in some case."""
+        return {name for case in self._cases for name, array in case.outputs.items() if array.size}
+
     def _verdict(self, rows: list[list[OutputDifference | None]]) -> Verdict:
         worst: dict[str, OutputDifference] = {}
         problems = []
@@ -258,8 +263,11 @@ class Reference:
             for name in self._cases[0].outputs
             if name not in worst
         ]
+        bare = [d.name for d in worst.values() if not d.compared and d.name in self._filled()]
+        if not problems and bare:
+            problems.append(f"output '{bare[0]}' cannot be judged: it is NaN or infinite throughout in every case")
         if not problems and not any(d.compared for d in worst.values()):
-            problems.append("nothing to compare: every output is empty, NaN or infinite in every case")
+            problems.append("nothing to compare: every output is empty in every case")
         return Verdict(
             not problems,
             max((d.max_error for d in worst.values()), default=0.0),
@@ -269,15 +277,23 @@ class Reference:
         )
 
 
+def _flops(model: storage.Stored, binding: fd.Binding) -> float:
+    """FLOPs of one run as far as they are known; a node of unknown cost counts nothing."""
+    program = ir.read(model.proto)
+    sizes = {name: fd.size(name, binding) for name in free_dims(program)}
+    facts = infer(program, sizes, lambda tensor: storage.tensors.array(tensor, model.source, model.folder))
+    return float(sum(cost.flops for cost in costs(facts) if isinstance(cost.flops, int)))
+
+
 def _static_problem(original: Path, known: interface.Interface, optimized: Path) -> str | None:
     """What is wrong without running: the interface, or what onnx's checker says of the optimized model alone."""
     if found := interface.difference(known, interface.read(optimized)):
         return found
     try:
-        onnx.checker.check_model(str(optimized))
+        check_quietly(str(optimized))
     except onnx.checker.ValidationError as error:
         with suppress(onnx.checker.ValidationError):  # what the original is guilty of too does not count
-            onnx.checker.check_model(str(original))
+            check_quietly(str(original))
             return f"optimized model is invalid: {runtime.first_line(error)}"
     return None
 

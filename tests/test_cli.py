@@ -116,8 +116,10 @@ def test_external_data(command: str, tmp_path: Path) -> None:
     ("options", "words"),
     [
         (["--dim", "N=1", "--dim", "N=2"], ["N", "twice"]),
+        (["--dim", "N=1", "--dim", "x.0=2"], ["N", "twice"]),
+        (["--dim", "N=99999999999999999999"], ["2147483647"]),
         (["--dim", "N"], ["NAME=SIZE"]),
-        (["--dim", "N=0"], ["at least 1"]),
+        (["--dim", "N=0"], ["from 1"]),
         (["--dim", "N=x"], ["NAME=SIZE"]),
         (["--dim", "batch=2"], ["batch"]),
         (["--target", "tpu"], ["tpu", "ort-cuda"]),
@@ -125,6 +127,7 @@ def test_external_data(command: str, tmp_path: Path) -> None:
         (["--device", "none.toml"], ["none.toml"]),
         (["--no-such-option"], ["no-such-option"]),
         (["--max-intensity", "0"], ["max-intensity"]),
+        (["--max-intensity", "nan"], ["max_intensity"]),
     ],
 )
 @pytest.mark.parametrize("command", ["analyze", "optimize"])
@@ -140,6 +143,17 @@ def test_unknown_rules_and_commands(tmp_path: Path) -> None:
     assert_refused(onnxfuse("optimise"), "optimise")
     assert_refused(onnxfuse("optimize", EXAMPLE), "OUT")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_without_arguments_there_is_help() -> None:
+    result = onnxfuse()
+    assert result.returncode == 2 and result.stdout == "" and len(result.stderr.splitlines()) > 10
+
+
+def test_verbose_says_what_is_done_on_stderr(tmp_path: Path) -> None:
+    quiet, loud = (onnxfuse(*v, "optimize", EXAMPLE, tmp_path / "o.onnx", "--json") for v in ((), ("-v",)))
+    assert quiet.stderr == "" and "4 nodes" in loud.stderr and "1 rewrites chosen" in loud.stderr
+    assert json.loads(quiet.stdout)["fusions"] == json.loads(loud.stdout)["fusions"]
 
 
 def test_an_old_output_survives_bad_input(tmp_path: Path) -> None:
@@ -268,3 +282,71 @@ def test_analyze_needs_no_onnxruntime_and_no_graphsurgeon() -> None:
     code += "print([m for m in ('onnx_graphsurgeon', 'onnxruntime') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "name", "known"),
+    [
+        ("analyze", "--plot", "roof.pdf", [".svg", ".png", ".html"]),
+        ("analyze", "--plot", "roof", [".svg"]),
+        ("analyze", "--csv", "nodes.txt", [".csv"]),
+        ("optimize", "--report", "report.svg", [".html"]),
+    ],
+)
+def test_reports_of_unknown_kinds_are_refused_before_any_work(
+    command: str, option: str, name: str, known: list[str], tmp_path: Path
+) -> None:
+    out = [tmp_path / "out.onnx"] if command == "optimize" else []
+    assert_refused(onnxfuse(command, tmp_path / "none.onnx", *out, option, tmp_path / name), option, name, *known)
+    folder = tmp_path / "no" / f"f{known[-1]}"
+    assert_refused(onnxfuse(command, tmp_path / "none.onnx", *out, option, folder), "folder does not exist")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_report_never_takes_the_place_of_a_model(tmp_path: Path) -> None:
+    model = tmp_path / "m.html"
+    model.write_bytes(EXAMPLE.read_bytes())
+    assert_refused(onnxfuse("analyze", model, "--plot", model), "m.html", "two files")
+    assert_refused(onnxfuse("analyze", model, "--annotate", tmp_path / "a.csv", "--csv", tmp_path / "a.csv"), "a.csv")
+    assert_refused(onnxfuse("optimize", model, tmp_path / "o.onnx", "--report", model), "m.html")
+    assert_refused(onnxfuse("optimize", model, tmp_path / "o.html", "--report", tmp_path / "o.html"), "o.html")
+    assert [p.name for p in tmp_path.iterdir()] == ["m.html"] and model.read_bytes() == EXAMPLE.read_bytes()
+
+
+def test_analyze_writes_its_reports(tmp_path: Path) -> None:
+    source, page, table = MODELS / "small_resnet.onnx", tmp_path / "r.HTML", tmp_path / "n.csv"
+    plain = onnxfuse("analyze", source, "--dim", "N=2")
+    result = onnxfuse("analyze", source, "--dim", "N=2", "--plot", page, "--csv", table)
+    assert result.returncode == 0 and result.stderr == "" and result.stdout == plain.stdout
+    assert page.read_text("utf-8").startswith("<!DOCTYPE html>") and "N=2" in page.read_text("utf-8")
+    assert len(table.read_text("utf-8").splitlines()) == 28
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["n.csv", "r.HTML"]
+
+
+def test_analyze_draws_plots_for_a_device_of_ones_own(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    from onnxfuse import devices
+
+    own = tmp_path / "own.toml"
+    own.write_bytes((Path(devices.__file__).parent / "l4.toml").read_bytes())
+    for kind, start in (("svg", b"<?xml"), ("png", b"\x89PNG")):
+        result = onnxfuse("analyze", EXAMPLE, "--device", own, "--plot", tmp_path / f"roof.{kind}")
+        assert result.returncode == 0 and "Error" not in result.stderr
+        assert (tmp_path / f"roof.{kind}").read_bytes().startswith(start)
+
+
+def test_optimize_writes_a_report_also_of_a_dry_run_and_in_place(tmp_path: Path) -> None:
+    model, page = tmp_path / "m.onnx", tmp_path / "r.html"
+    model.write_bytes((MODELS / "small_resnet.onnx").read_bytes())
+    assert onnxfuse("optimize", model, model, "--dry-run", "--report", page).returncode == 0
+    dry = page.read_text("utf-8")
+    assert "(not written)" in dry and "9 arrows" in dry
+    assert onnxfuse("optimize", model, model, "--report", page).returncode == 0
+    assert page.read_text("utf-8") == dry.replace("(not written)", str(model))
+
+
+def test_optimize_reports_a_dry_run_of_a_model_with_external_data(tmp_path: Path) -> None:
+    model, page = external(tmp_path, "w.bin", data=bytes(16)), tmp_path / "r.html"
+    result = onnxfuse("optimize", model, tmp_path / "o.onnx", "--dry-run", "--report", page)
+    assert result.returncode == 0, result.stderr
+    assert page.exists() and not (tmp_path / "o.onnx").exists()

@@ -60,6 +60,41 @@ def test_without_verification_nothing_is_run(
     assert result.verdict is None and len(result.fusions) == 5 and (tmp_path / "out.onnx").exists()
 
 
+def test_an_error_that_the_output_hides_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = "[c0] t = Conv(x, w) r = Relu(t) z = Constant <value_float = 0.0> () s = Mul(r, z) y = Add(s, b)"
+    model = graph(body, inputs="float[1,4,8,8] x, float[4,4,1,1] w, float[1,4,8,8] b", outputs="float[1,4,8,8] y")
+    assert len(onnxfuse.optimize(model).fusions) == 1
+    spoil(monkeypatch, "c0")
+    result = onnxfuse.optimize(model)
+    assert not result.fusions and "'r'" in result.rolled_back[0].reason
+
+
+def test_values_that_annotations_name_stay() -> None:
+    model = graph("t = Conv(x, w) y = Relu(t)", inputs="float[1,4,8,8] x, float[4,4,1,1] w", outputs="float[1,4,8,8] y")
+    model.graph.quantization_annotation.add(tensor_name="t")
+    result = onnxfuse.optimize(model)
+    assert not result.fusions and "annotations" in result.refused[0].reason
+
+
+def test_another_function_of_the_same_name_is_a_refusal(tmp_path: Path) -> None:
+    body = "a = Conv(x, w) b = Relu(a) y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (b)"
+    extra = '<domain: "onnxfuse", opset_import: ["" : 17]> ConvReluNoBias (X, W) => (Y) { Y = Conv(X, W) }'
+    inputs, outputs = "float[1,4,8,8] x, float[4,4,1,1] w", "float[1,4,4,4] y"
+    model = graph(body, inputs=inputs, outputs=outputs, extra=extra)
+    model.opset_import.append(onnx.helper.make_opsetid("onnxfuse", 1))
+    result = onnxfuse.optimize(model, target="portable")
+    assert [f.rule for f in result.fusions] == ["relu_maxpool"]
+    assert "another function 'onnxfuse::ConvReluNoBias'" in result.refused[0].reason
+
+
+@pytest.mark.parametrize(("before", "after"), [(3, 3), (4, 8), (7, 8), (8, 8), (10, 10)])
+def test_functions_raise_the_ir_version_where_that_changes_nothing_else(before: int, after: int) -> None:
+    inputs, outputs = "float[1,4,8,8] x, float[4,4,1,1] w", "float[1,4,8,8] y"
+    model = graph("t = Conv(x, w) y = Relu(t)", inputs=inputs, outputs=outputs, opset=7, ir=before)
+    assert onnxfuse.optimize(model, target="portable").model.ir_version == after
+    assert onnxfuse.optimize(model).model.ir_version == before
+
+
 def test_what_cannot_be_run_is_not_written(model: onnx.ModelProto, tmp_path: Path) -> None:
     model.graph.node.append(onnx.helper.make_node("Magic", ["x"], ["m"], domain="my.domain"))
     model.opset_import.append(onnx.helper.make_opsetid("my.domain", 1))
@@ -83,5 +118,6 @@ def test_nothing_to_do_needs_no_verification(tmp_path: Path) -> None:
     path, out = tmp_path / "in.onnx", tmp_path / "out.onnx"
     path.write_bytes(model.SerializeToString())
     result = onnxfuse.optimize(path, out)
-    assert result.fusions == () and result.verdict is None
+    assert result.fusions == () and result.verify is not None and result.verify.ok and result.verify.cases == 0
+    assert onnxfuse.optimize(path, verify=False).verdict is None
     assert out.read_bytes() == path.read_bytes()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 import pytest
@@ -165,3 +166,41 @@ def test_weights_stay_where_they_are(tmp_path: Path) -> None:
         original = onnx.load(RESNET)  # `model` was changed by saving it with external data
         assert_same(original, onnx.load(out), random_feeds(original))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["elsewhere", "in.bin", "in.onnx", "out.onnx"]
+
+
+def overridable(body: str, *, inputs: str, outputs: str, defaults: dict[str, np.ndarray]) -> onnx.ModelProto:
+    model = graph(body, inputs=inputs, outputs=outputs)
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(a, n) for n, a in defaults.items())
+    return model
+
+
+OVERRIDABLE = {
+    "expand": (
+        "t = Conv(x, w) r = Expand(q, s) u = Add(t, r) y = Relu(u)",
+        "float[1,3,8,8] x, float[4,3,3,3] w, float[1,4,1,1] q, int64[4] s",
+        {"s": np.array([1, 4, 6, 6])},
+    ),
+    "slice": (
+        "a = Slice(x, b, s) r = Relu(a) "
+        "y = MaxPool <kernel_shape = [2, 2], dilations = [3, 3], pads = [1, 1, 1, 1]> (r)",
+        "float[8,8,8,8] x, int64[4] b, int64[4] s",
+        {"b": np.array([0, 0, 0, 0]), "s": np.array([8, 8, 8, 8])},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OVERRIDABLE)
+@pytest.mark.parametrize("target", ["ort-cuda", "portable", "ort-cpu"])
+def test_legality_does_not_trust_a_default_that_callers_may_override(name: str, target: str) -> None:
+    """With the default the rewrite would be right; with another value it would not."""
+    body, inputs, defaults = OVERRIDABLE[name]
+    model = overridable(body, inputs=inputs, outputs="float[a,b,c,d] y", defaults=defaults)
+    rule = "conv_add_relu" if name == "expand" else "relu_maxpool"
+    assert not onnxfuse.optimize(model, target=target, rules=[rule]).fusions
+    fixed = onnx.ModelProto()
+    fixed.CopyFrom(model)
+    kept = [i for i in model.graph.input if i.name not in defaults]
+    del fixed.graph.input[:]
+    fixed.graph.input.extend(kept)
+    if target == "ort-cuda" or (name == "slice" and target == "portable"):
+        assert onnxfuse.optimize(fixed, target=target, rules=[rule]).fusions  # a constant may be trusted

@@ -106,7 +106,7 @@ def test_analysis_says_everything_once() -> None:
     assert "≥ 6.50 µs estimated, in nodes bound by memory (100 %)" in said
     assert "9.41 k parameters, 37.6 kB" in said
     assert "the cost of 3 of 4 nodes is known; unknown for my::Odd" in said
-    assert re.search(r"1 +Conv → Relu +/stem/conv/Conv +23\.1 → 61\.5 +6\.42 MB +3\.30 µs +yes: conv_relu", said)
+    assert re.search(r"1 +Conv → Relu +/stem/conv/Conv +23\.1 → 61\.5 +6\.42 MB +3\.30 µs +conv_relu", said)
     assert re.search(r"2 +MatMul → Gelu +fc1 +250 → 300 +4\.10 kB +1\.00 ns +all are compute-bound$", said)
 
 

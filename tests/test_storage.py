@@ -368,18 +368,6 @@ def test_external_data_comes_along(tmp_path: Path) -> None:
     assert {p.name for p in (tmp_path / "b").rglob("*")} == {"m.onnx", "again.onnx", "sub", "w.data"}
 
 
-@pytest.mark.parametrize("linkable", [True, False])
-def test_external_data_is_linked_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, linkable: bool) -> None:
-    stored = saved_external(tmp_path / "a")
-    if not linkable:
-        monkeypatch.setattr(os, "link", fail(errno.EXDEV))
-    (tmp_path / "b").mkdir()
-    storage.write(stored, tmp_path / "b" / "m.onnx", link=True)
-    original, carried = tmp_path / "a/sub/w.data", tmp_path / "b/sub/w.data"
-    assert carried.samefile(original) == linkable and carried.read_bytes() == original.read_bytes()
-    storage.write(stored, tmp_path / "b" / "again.onnx")
-
-
 def test_same_folder_keeps_its_references(tmp_path: Path) -> None:
     stored = saved_external(tmp_path / "a")
     storage.write(stored, tmp_path / "a" / "n.onnx")

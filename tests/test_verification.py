@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+import time
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, parser
 
+from onnxfuse import runtime
 from onnxfuse.errors import Finding, MissingDependency, ModelError, UsageError
 from onnxfuse.verification import Reference, Verdict, compare
 
@@ -70,15 +72,44 @@ def test_rounding_of_another_order_is_no_error(judge):
     assert 0 < verdict.max_error < 2e-7
 
 
-def test_an_error_at_batch_two_only_is_found(judge):
+def test_an_error_at_larger_batches_is_found(judge):
     """The first row, spread over the batch, is right at batch 1."""
     spread = """(float[N,4] x) => (float[N,4] y) {
         zero = Constant<value_ints = [0]>() one = Constant<value_ints = [1]>()
         row = Slice(x, zero, one) shape = Shape(x) z = Expand(row, shape) y = Relu(z) }"""
     verdict = judge(RELU, spread)
     assert not verdict.ok
-    assert "N=2" in verdict.reason
+    assert "N=3" in verdict.reason
     assert judge(RELU, spread, dims={"N": 1}).ok
+
+
+def test_a_batch_cut_at_two_is_found(judge):
+    body = "a = Constant<value_ints = [0]>() b = Constant<value_ints = [2]>() z = Slice(x, a, b) y = Relu(z)"
+    assert not judge(RELU, f"(float[N,4] x) => (float[M,4] y) {{ {body} }}".replace("M", "N")).ok
+
+
+def test_other_channels_and_scalars_are_tried(judge):
+    frame = "(float[1,C,8,8] x) => (float[1,D,8,8] y) {{ {} }}"
+    cut = "a = Constant<value_ints = [0]>() b = Constant<value_ints = [3]>() c = Constant<value_ints = [1]>() "
+    assert not judge(frame.format("y = Relu(x)"), frame.format(cut + "z = Slice(x, a, b, c) y = Relu(z)")).ok
+    scalar = "(float[4] x, int64 k) => (float[4] y) {{ {} }}"
+    used = scalar.format("f = Cast<to = 1>(k) y = Mul(x, f)")
+    assert not judge(used, scalar.format("z = Neg(x) y = Neg(z)")).ok
+
+
+def test_negative_integers_and_wide_data_are_tried(judge):
+    whole = "(int32[N,8] x) => (int32[N,8] y) {{ y = {}(x) }}"
+    assert not judge(whole.format("Abs"), whole.format("Identity")).ok
+    bounds = "l = Constant<value_float = -60.0>() h = Constant<value_float = 60.0>() y = Clip(x, l, h)"
+    frame = "(float[N,64] x) => (float[N,64] y) {{ {} }}"
+    assert not judge(frame.format("y = Identity(x)"), frame.format(bounds)).ok
+
+
+def test_one_huge_number_does_not_hide_the_others(judge):
+    lowest = "m = Constant<value_floats = [-3.4e38, 0.0, 0.0, 0.0]>() z = {}(x) y = Add(z, m)"
+    frame = f"(float[N,4] x) => (float[N,4] y) {{{{ {lowest} }}}}"
+    assert not judge(frame.format("Identity"), frame.format("Neg")).ok
+    assert judge(frame.format("Identity"), frame.format("Identity")).ok
 
 
 def test_an_error_where_height_differs_from_width_is_found(judge):
@@ -156,8 +187,28 @@ def test_the_tolerance_follows_the_dtype(judge, dtype, fine, bad):
 
 def test_float16_inside_counts_for_float_outputs(judge):
     frame = "(float[N,64] x) => (float[N,64] y) {{ h = Cast<to = 10>(x) t = {}(h) y = Cast<to = 1>(t) }}"
-    verdict = judge(frame.format("Tanh"), frame.format("Tanh"))
-    assert verdict.outputs[0].tolerance == 8 * 2.0**-10
+    wide = "(float[N,64] x) => (float[N,64] y) { h = Cast<to = 10>(x) f = Cast<to = 1>(h) y = Tanh(f) }"
+    verdict = judge(frame.format("Tanh"), wide)  # not rounded to float16 at the end
+    assert verdict.ok
+    assert 1e-5 < verdict.max_error < verdict.outputs[0].tolerance == 8 * 2.0**-10
+
+
+def test_an_unrelated_float16_loosens_nothing(judge):
+    frame = """(float[N,64] x) => (float[N,64] y, float[N,64] z) {{
+        h = Cast<to = 10>(x) z = Cast<to = 1>(h) c = Constant<value_float = {}>() y = Mul(x, c) }}"""
+    assert not judge(frame.format("1.0"), frame.format("1.004")).ok
+
+
+def test_the_cases_do_not_depend_on_the_clock(judge, monkeypatch):
+    cases = judge(RELU, RELU).cases
+    slow = runtime.run
+
+    def slower(session, feeds):
+        time.sleep(0.2)
+        return slow(session, feeds)
+
+    monkeypatch.setattr(runtime, "run", slower)
+    assert judge(RELU, RELU).cases == cases
 
 
 def test_bfloat16_inputs_and_outputs_run(judge):
@@ -223,7 +274,7 @@ def test_an_output_of_zeros_has_an_absolute_bar(judge):
 
 def test_outputs_that_are_never_finite_prove_nothing(judge):
     nan = "(float[4] x) => (float[4] y) { z = Sub(x, x) y = Div(z, z) }"
-    assert judge(nan, nan).reason == "nothing to compare: every output is empty, NaN or infinite in every case"
+    assert judge(nan, nan).reason == "output 'y' cannot be judged: it is NaN or infinite throughout in every case"
 
 
 def test_a_random_model_is_named(judge):
@@ -312,7 +363,7 @@ def test_what_does_not_load_is_told(judge):
 def test_what_does_not_run_is_told(judge):
     fixed = "(float[N,4] x) => (float[N,4] y) { s = Constant<value_ints = [1,4]>() z = Reshape(x, s) y = Relu(z) }"
     reason = judge(RELU, fixed).reason
-    assert reason.startswith("optimized model does not run (N=2")
+    assert reason.startswith("optimized model does not run (N=3")
 
 
 def test_an_invalid_model_is_told(judge):

@@ -11,26 +11,32 @@ from collections.abc import Iterable
 from onnxfuse import ir
 from onnxfuse.cost import (
     attention,  # noqa: F401  # each import enters its formulas
+    attention_ms,  # noqa: F401
     control,  # noqa: F401
     conv,  # noqa: F401
     convert,  # noqa: F401
     elementwise,  # noqa: F401
+    experts,  # noqa: F401
+    gating,  # noqa: F401
     matmul,  # noqa: F401
     move,  # noqa: F401
     norm,  # noqa: F401
+    packed,  # noqa: F401
     pool,  # noqa: F401
     reduce,  # noqa: F401
     resample,  # noqa: F401
     rnn,  # noqa: F401
     search,  # noqa: F401
     signal,  # noqa: F401
+    state,  # noqa: F401
     tabular,  # noqa: F401
     training,  # noqa: F401
 )
+from onnxfuse.cost.reasons import reason
 from onnxfuse.cost.registry import FORMULAS, FREE, Call, Cost, Unknown, bytes_or_none, op, register
 from onnxfuse.facts import Facts
 
-__all__ = ["Call", "Cost", "costs", "has_formula", "kind", "node_cost", "op", "register", "total"]
+__all__ = ["Call", "Cost", "costs", "has_formula", "kind", "node_cost", "op", "reason", "register", "total"]
 
 _UNKNOWN = Cost(None, None, None, None, None)
 

@@ -22,6 +22,18 @@ def quantize(call: Call) -> Cost:
     return call.cost(arith=2 * call.size(0))
 
 
+@op("QuantizeWithOrder", "DequantizeWithOrder", "DequantizeBFP", kind="convert", domain="com.microsoft")
+def quantize_with_order(call: Call) -> Cost:
+    """One multiplication or division by the scale; DequantizeBFP has an exponent for each block instead."""
+    return call.cost(arith=call.out_size())
+
+
+@op("QuantizeBFP", kind="convert", domain="com.microsoft")
+def quantize_bfp(call: Call) -> Cost:
+    """The largest magnitude of each block, then a division an element."""
+    return call.cost(arith=2 * call.size(0))
+
+
 @op("DynamicQuantizeLinear", kind="convert")
 def dynamic_quantize(call: Call) -> Cost:
     """Minimum, maximum, division, addition of the zero point."""

@@ -7,7 +7,7 @@ and selections have no FLOPs. A broadcast operand is read once, at its own size.
 
 from __future__ import annotations
 
-from onnxfuse.cost.registry import Call, Cost, op
+from onnxfuse.cost.registry import Call, Cost, bytes_of, op
 
 # operator -> (FLOPs, special functions) an output element
 _COUNTS: dict[str, tuple[int, int]] = {
@@ -52,6 +52,7 @@ _COUNTS_MS: dict[str, tuple[int, int]] = {
     "QLinearMul": (1, 0),
     "QLinearLeakyRelu": (2, 0),
     "QLinearWhere": (0, 0),
+    "IsAllFinite": (0, 0),
     "QOrderedGelu": (4, 1),
     "ComplexMul": (3, 0),  # 4 multiplications and 2 additions for a pair of output elements
     "ComplexMulConj": (3, 0),
@@ -107,6 +108,33 @@ def fast_gelu(call: Call) -> Cost:
     """Gelu in its tanh form of x + bias."""
     n = call.out_size()
     return call.cost(arith=(9 if call.has(1) else 8) * n, transcendentals=n)
+
+
+@op("BiasDropout", "BitmaskBiasDropout", kind="elementwise", domain="com.microsoft")
+def bias_dropout(call: Call) -> Cost:
+    """x + bias (+ residual); at inference nothing is dropped."""
+    return call.cost(arith=(1 + call.has(2)) * call.out_size())
+
+
+@op("MulInteger", kind="elementwise", domain="com.microsoft")
+def mul_integer(call: Call) -> Cost:
+    """(a − its zero point) · (b − its zero point): a, zero point, b, zero point."""
+    zeros = sum(call.size(i) for i in (0, 2) if call.has(i + 1))
+    return call.cost(arith=call.out_size() + zeros)
+
+
+@op("DisentangledAttention_TRT", kind="elementwise")
+def disentangled_attention(call: Call) -> Cost:
+    """(content·content + gathered content·position + gathered position·content) · factor."""
+    gathered = 2 * bytes_of(call.output())
+    return call.cost(arith=3 * call.out_size(), read=bytes_of(call.input(0)) + gathered)
+
+
+@op("GRUUnit", kind="rnn")
+def gru_unit(call: Call) -> Cost:
+    """h (N, D), gates (N, 3·D), lengths, step: h · σ(u) + tanh(o) · (1 − σ(u)); the product with r came before."""
+    n = call.out_size()
+    return call.cost(arith=4 * n, transcendentals=2 * n)
 
 
 @op("BiasAdd", kind="elementwise", domain="com.microsoft")

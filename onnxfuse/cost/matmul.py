@@ -6,7 +6,7 @@ the operand. Einsum is evaluated from left to right in pairs, each step costing 
 
 from __future__ import annotations
 
-from onnxfuse.cost.activation import activation
+from onnxfuse.cost.activation import activation, swiglu_counts
 from onnxfuse.cost.registry import Call, Cost, Unknown, op, prod
 from onnxfuse.facts.expr import Dim
 
@@ -57,14 +57,35 @@ def dynamic_quantize_matmul(call: Call) -> Cost:
     return call.cost(macs=n * _contracted(call), arith=arith)
 
 
-@op("MatMulNBits", kind="matmul", domain="com.microsoft")
-def matmul_nbits(call: Call) -> Cost:
-    """a (…, K), packed b of N·K weights, scales, zero points, g_idx, bias; 2 FLOPs to dequantize a weight."""
-    k, columns = call.attr("K", None), call.attr("N", None)
-    if k is None or columns is None:
-        raise Unknown
+@op("QOrderedMatMul", kind="matmul", domain="com.microsoft")
+def qordered_matmul(call: Call) -> Cost:
+    """a (…, K), a_scale, b, b_scale, y_scale, bias, c, c_scale; scales are 1 FLOP an output element, c is 2."""
     n = call.out_size()
-    return call.cost(macs=n * k, arith=2 * k * columns + (n if call.has(5) else 0))
+    return call.cost(macs=n * _contracted(call), arith=(1 + call.has(5) + 2 * call.has(6)) * n)
+
+
+@op("GemmFloat8", kind="matmul", domain="com.microsoft")
+def gemm_float8(call: Call) -> Cost:
+    """Gemm of fp8 operands: a, b, c, a_scale, b_scale, y_scale; scaling costs 1 FLOP an output element."""
+    plain, n = gemm(call), call.out_size()
+    return plain + Cost(arith=n if call.has(3) or call.has(5) else 0)
+
+
+@op("RouterGateUpProj", kind="matmul", domain="com.microsoft")
+def router_gate_up(call: Call) -> Cost:
+    """x (…, K), w (K, router + 2·inter) -> router logits, SwiGLU of the rest."""
+    rows, w = prod(call.shape(0)[:-1]), call.shape(1, 2)
+    flops, special = swiglu_counts(call)
+    n = call.out_size(1)
+    return call.cost(macs=rows * prod(w), arith=flops * n, transcendentals=special * n)
+
+
+@op("CDist", kind="matmul", domain="com.microsoft")
+def cdist(call: Call) -> Cost:
+    """a (M, D), b (N, D) -> (M, N) as |a|² + |b|² − 2·a·b, the square root of it for "euclidean"."""
+    n, d = call.out_size(), call.shape(0, 2)[1]
+    root = n if call.attr("metric", "sqeuclidean") == "euclidean" else 0
+    return call.cost(macs=n * d + call.size(0) + call.size(1), arith=3 * n, transcendentals=root)
 
 
 @op("QGemm", kind="matmul", domain="com.microsoft")

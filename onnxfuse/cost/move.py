@@ -2,18 +2,18 @@
 
 Measured in onnxruntime on a 64 MB tensor: Identity, Reshape, Flatten, Squeeze, Unsqueeze and a Cast to the same type
 take no time; Dropout, a full-range Slice, a Concat of one, a Pad by zero, an Expand or Tile to the same shape and a
-Transpose that only moves axes of 1 are full copies.
+Transpose that only moves axes of 1 are full copies. SequenceErase takes no time, SequenceInsert that of one tensor.
 """
 
 from __future__ import annotations
 
-from onnxfuse.cost.registry import FREE, Call, Cost, bytes_of, op
+from onnxfuse.cost.registry import FREE, NCHWC, NHWC, Call, Cost, bytes_of, op
 from onnxfuse.facts.expr import Dim, dmin
 from onnxfuse.facts.value import Value
 
 
 @op("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "BitCast", kind="view")
-@op("Optional", "OptionalGetElement", kind="view")
+@op("Optional", "OptionalGetElement", "SequenceEmpty", "SequenceErase", kind="view")
 @op("ExpandDims", kind="view", domain="com.microsoft")
 @op("Constant", kind="constant")  # charged to the nodes that read it, like an initializer
 def view(_call: Call) -> Cost:
@@ -21,15 +21,18 @@ def view(_call: Call) -> Cost:
     return FREE
 
 
-@op("Shape", "Size", "SequenceEmpty", "SequenceLength", "OptionalHasElement", kind="shape")
+@op("Shape", "Size", "SequenceLength", "OptionalHasElement", kind="shape")
 def meta(call: Call) -> Cost:
     """Reads the type of its input, never its elements."""
     return call.cost(read=0)
 
 
 @op("Transpose", "Concat", "Pad", "Tile", "Expand", "Trilu", "Dropout", kind="copy")
-@op("DepthToSpace", "SpaceToDepth", "ReverseSequence", kind="copy")
-@op("QLinearConcat", "Pad", "Trilu", "UnfoldTensor", kind="copy", domain="com.microsoft")
+@op("DepthToSpace", "SpaceToDepth", "ReverseSequence", "MemcpyFromHost", "MemcpyToHost", kind="copy")
+@op("QLinearConcat", "Pad", "Trilu", "UnfoldTensor", "BitmaskDropout", kind="copy", domain="com.microsoft")
+@op("RestorePadding", "SampleOp", kind="copy", domain="com.microsoft")
+@op("ReorderInput", "ReorderOutput", kind="copy", domain=NCHWC)
+@op("DepthToSpace", "SpaceToDepth", kind="copy", domain=NHWC)
 def copy(call: Call) -> Cost:
     """The input once, even where it is repeated in the output."""
     return call.cost()
@@ -57,6 +60,19 @@ def sequence_construct(call: Call) -> Cost:
     for value in call.inputs:
         read = read + bytes_of(value)
     return call.cost(read=read, written=read)
+
+
+@op("SequenceInsert", kind="copy")
+def sequence_insert(call: Call) -> Cost:
+    """The inserted tensor is copied; the others stay where they are."""
+    written = bytes_of(call.input(1))
+    return call.cost(read=written + (bytes_of(call.input(2)) if call.has(2) else 0), written=written)
+
+
+@op("RemovePadding", kind="copy", domain="com.microsoft")
+def remove_padding(call: Call) -> Cost:
+    """Only the tokens that stay are read, and their counts."""
+    return call.cost(read=bytes_of(call.output()) + bytes_of(call.input(1)))
 
 
 @op("SequenceAt", "ConcatFromSequence", kind="copy")
@@ -88,12 +104,13 @@ def scatter(call: Call) -> Cost:
 
 
 @op("TensorScatter", "MaxUnpool", kind="scatter")
+@op("MaxUnpool", kind="scatter", domain=NHWC)
 def scatter_plain(call: Call) -> Cost:
     """Old values, new values, positions -> a changed copy."""
     return call.cost()
 
 
-@op("ConstantOfShape", "EyeLike", "OneHot", kind="generate")
+@op("ConstantOfShape", "EyeLike", "OneHot", "GivenTensorFill", kind="generate")
 def generate(call: Call) -> Cost:
     """Written from nothing but a few numbers."""
     return call.cost(read=0)

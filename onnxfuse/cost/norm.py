@@ -7,7 +7,8 @@ BatchNormalization is one multiplication and one addition an element, with 4 FLO
 
 from __future__ import annotations
 
-from onnxfuse.cost.registry import Call, Cost, bytes_of, op, prod
+from onnxfuse.cost.activation import fused
+from onnxfuse.cost.registry import NHWC, Call, Cost, bytes_of, op, prod
 from onnxfuse.facts.expr import Dim
 
 
@@ -91,10 +92,30 @@ def embed_layer_norm(call: Call) -> Cost:
     return call.cost(arith=(6 + tables) * n + 3 * rows, transcendentals=rows, read=read)
 
 
+@op("QEmbedLayerNormalization", kind="norm", domain="com.microsoft")
+def qembed_layer_norm(call: Call) -> Cost:
+    """ids, segments, int8 tables of words, positions and segments, gamma, beta, mask, scales …: 2 FLOPs to dequantize.
+
+    -> y, mask index.
+    """
+    n, tables = call.out_size(), 3 if call.has(1) else 2
+    rows = prod(call.out_shape()[:-1])
+    read = tables * n + call.read(0, 1, *range(5, len(call.node.inputs)))
+    return call.cost(arith=(6 + 3 * tables) * n + 3 * rows, transcendentals=rows, read=read)
+
+
+@op("QOrderedLayerNormalization", kind="norm", domain="com.microsoft")
+def qordered_layer_norm(call: Call) -> Cost:
+    """int8 x, its scale, gamma, beta, scale of y: LayerNorm between two scalings."""
+    rows = _rows(call)
+    return call.cost(arith=(9 if call.has(3) else 8) * call.size(0) + 3 * rows, transcendentals=rows)
+
+
 @op("InstanceNormalization", kind="norm")
+@op("InstanceNormalization", kind="norm", domain=NHWC)
 def instance_norm(call: Call) -> Cost:
-    """x (N, C, D…): a row is one channel of one sample."""
-    return call.cost(arith=7 * call.size(0), transcendentals=prod(call.shape(0)[:2]))
+    """x (N, C, D…), scale (C): a row is one channel of one sample."""
+    return call.cost(arith=7 * call.size(0), transcendentals=prod(call.shape(0)[:1]) * call.size(1)) + fused(call)
 
 
 @op("GroupNormalization", kind="norm")
@@ -114,12 +135,13 @@ def group_norm_ms(call: Call) -> Cost:
 
 
 @op("BatchNormalization", kind="norm")
+@op("BatchNormalization", kind="norm", domain=NHWC)
 def batch_norm(call: Call) -> Cost:
     """x (N, C, D…); in training mode mean and variance are computed too, as in InstanceNormalization."""
     n, channels = call.size(0), call.size(1)
     if call.attr("training_mode", 0):
-        return call.cost(arith=7 * n, transcendentals=channels)
-    return call.cost(arith=2 * n + 4 * channels, transcendentals=channels)
+        return call.cost(arith=7 * n, transcendentals=channels) + fused(call)
+    return call.cost(arith=2 * n + 4 * channels, transcendentals=channels) + fused(call)
 
 
 @op("LpNormalization", kind="norm")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from onnxfuse.cost.registry import Call, Cost, Unknown, op
+from onnxfuse.cost.activation import fused
+from onnxfuse.cost.registry import NCHWC, NHWC, Call, Cost, Unknown, op
 from onnxfuse.facts.expr import Dim
 
 
@@ -17,19 +18,24 @@ def _taps(call: Call) -> int:
 
 @op("MaxPool", kind="pool")
 @op("NhwcMaxPool", "MaxpoolWithMask", kind="pool", domain="com.microsoft")
+@op("MaxPool", kind="pool", domain=NCHWC)
+@op("MaxPool", kind="pool", domain=NHWC)
 def max_pool(call: Call) -> Cost:
     """Also writes the indices, where they are connected."""
-    return call.cost(arith=(_taps(call) - 1) * call.out_size())
+    return call.cost(arith=(_taps(call) - 1) * call.out_size()) + fused(call)
 
 
 @op("AveragePool", kind="pool")
 @op("QLinearAveragePool", kind="pool", domain="com.microsoft")
+@op("AveragePool", kind="pool", domain=NCHWC)
+@op("AveragePool", "QLinearAveragePool", kind="pool", domain=NHWC)
 def average_pool(call: Call) -> Cost:
     """taps − 1 additions, one division."""
-    return call.cost(arith=_taps(call) * call.out_size())
+    return call.cost(arith=_taps(call) * call.out_size()) + fused(call)
 
 
 @op("LpPool", kind="pool")
+@op("LpPool", kind="pool", domain=NHWC)
 def lp_pool(call: Call) -> Cost:
     """taps of |x| or x², taps − 1 additions, and the root; for p > 2 the powers are special functions."""
     taps, out, p = _taps(call), call.out_size(), call.attr("p", 2)
@@ -39,6 +45,7 @@ def lp_pool(call: Call) -> Cost:
 
 
 @op("LRN", kind="pool")
+@op("LRN", kind="pool", domain=NHWC)
 def lrn(call: Call) -> Cost:
     """x / (bias + α/size · Σ x²)^β over `size` channels: squares, sum, ·, +, ÷, and one power an element."""
     n: Dim = call.out_size()

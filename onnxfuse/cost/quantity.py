@@ -106,8 +106,14 @@ def elements(value: Value) -> Dim:
 
 
 def bytes_of(*values: Value) -> Dim:
-    """Bytes of dense tensors: elements x bits / 8, each rounded up. Raises Unknown for a string or a sequence."""
-    return _bytes(tuple([(value.dtype, value.shape) for value in values]))
+    """Bytes of dense tensors: elements x bits / 8, each rounded up; of a sequence those of its tensors, where it lists
+    them. Raises Unknown, also for strings.
+    """
+    total = _bytes(tuple([(value.dtype, value.shape) for value in values if value.items is None]))
+    for value in values:
+        if value.items:
+            total = total + bytes_of(*value.items)
+    return total
 
 
 @lru_cache(maxsize=1 << 14)

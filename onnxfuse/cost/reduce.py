@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from onnxfuse.cost.registry import Call, Cost, op
+from onnxfuse.cost.registry import NCHWC, NHWC, Call, Cost, op
 
 _PLAIN = ("ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ArgMax", "ArgMin", "GlobalMaxPool")
 
 
 @op(*_PLAIN, kind="reduction")
 @op("ReduceSumInteger", kind="reduction", domain="com.microsoft")
+@op("GlobalMaxPool", kind="reduction", domain=NCHWC)
+@op("GlobalMaxPool", kind="reduction", domain=NHWC)
 def reduce(call: Call) -> Cost:
     """in − out."""
     return call.cost(arith=call.size(0) - call.out_size())
@@ -16,6 +18,8 @@ def reduce(call: Call) -> Cost:
 
 @op("ReduceMean", "GlobalAveragePool", kind="reduction")
 @op("QLinearGlobalAveragePool", "QLinearReduceMean", kind="reduction", domain="com.microsoft")
+@op("GlobalAveragePool", kind="reduction", domain=NCHWC)
+@op("GlobalAveragePool", kind="reduction", domain=NHWC)
 def reduce_mean(call: Call) -> Cost:
     """in − out additions, out divisions."""
     return call.cost(arith=call.size(0))
@@ -49,6 +53,7 @@ def reduce_log_sum_exp(call: Call) -> Cost:
 
 
 @op("GlobalLpPool", kind="reduction")
+@op("GlobalLpPool", kind="reduction", domain=NHWC)
 def global_lp_pool(call: Call) -> Cost:
     """p = 1 is a sum of absolute values, p = 2 (the default) a norm, any other p takes a power an element."""
     n, out, p = call.size(0), call.out_size(), call.attr("p", 2)

@@ -23,8 +23,8 @@ from onnxfuse.facts.expr import Dim
 from onnxfuse.facts.value import UNKNOWN, Shape, Value
 
 __all__ = [
-    "FORMULAS", "FREE", "Call", "Cost", "Number", "Unknown", "bytes_of", "bytes_or_none", "elements", "op", "prod",
-    "register",
+    "FORMULAS", "FREE", "NCHWC", "NHWC", "Call", "Cost", "Number", "Unknown", "bytes_of", "bytes_or_none", "elements",
+    "op", "prod", "register",
 ]  # fmt: skip
 
 
@@ -126,6 +126,9 @@ class Call:
             bytes_or_none(self.written) if written is None else written,
         )
 
+
+NHWC = "com.ms.internal.nhwc"  # onnxruntime's names for operators after it has moved the channels to the end …
+NCHWC = "com.microsoft.nchwc"  # … and for those on blocks of channels; padded channels are computed, so they count
 
 Formula = Callable[[Call], Cost]
 F = TypeVar("F", bound=Formula)

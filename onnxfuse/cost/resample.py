@@ -5,7 +5,7 @@ A nearest neighbour has no FLOPs. No more of the input is read than the taps tou
 
 from __future__ import annotations
 
-from onnxfuse.cost.registry import Call, Cost, Unknown, bytes_of, op, prod
+from onnxfuse.cost.registry import NCHWC, NHWC, Call, Cost, Unknown, bytes_of, op, prod
 from onnxfuse.facts.expr import Dim, dmin
 
 _BASE = {"nearest": 1, "linear": 2, "bilinear": 2, "cubic": 4, "bicubic": 4}
@@ -28,6 +28,8 @@ def _resampled(call: Call, taps: int) -> Cost:
 
 
 @op("Resize", "Upsample", kind="resample")
+@op("Upsample", kind="resample", domain=NCHWC)
+@op("Resize", kind="resample", domain=NHWC)
 def resize(call: Call) -> Cost:
     """d = the number of axes whose length changes."""
     shape = call.shape(0)
@@ -37,6 +39,7 @@ def resize(call: Call) -> Cost:
 
 @op("GridSample", kind="resample")
 @op("GridSample", kind="resample", domain="com.microsoft")
+@op("GridSample", kind="resample", domain=NHWC)
 def grid_sample(call: Call) -> Cost:
     """x (N, C, D…), grid (N, D'…, d); 8 FLOPs a sampling point turn grid coordinates into positions."""
     grid = call.shape(1)
@@ -61,6 +64,14 @@ def crop_and_resize(call: Call) -> Cost:
     """One nearest or four bilinear taps."""
     nearest = call.attr("mode", "bilinear") == "nearest"
     return _boxes(call, 0 if nearest else 8 * call.out_size(), 1 if nearest else 4)
+
+
+@op("MultilevelCropAndResize_TRT", "PyramidROIAlign_TRT", kind="resample")
+def crop_pyramid(call: Call) -> Cost:
+    """boxes, then feature maps; four bilinear taps an output element, of whichever map has the size of the box."""
+    maps = call.read(*range(1, len(call.node.inputs)))
+    read = dmin(maps, 4 * bytes_of(call.output())) + bytes_of(call.input(0))
+    return call.cost(arith=8 * call.out_size(), read=read)
 
 
 def _boxes(call: Call, arith: Dim, taps: int) -> Cost:

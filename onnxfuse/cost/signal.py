@@ -43,6 +43,15 @@ def dft(call: Call) -> Cost:
     return call.cost(arith=batch * (flops // 2 if call.attr("onesided", 0) else flops))
 
 
+@op("Rfft", "Irfft", kind="spectral", domain="com.microsoft")
+def rfft(call: Call) -> Cost:
+    """(…, n) real <-> (…, n/2 + 1, 2): half of a complex transform of the last `signal_ndim` axes of the real side."""
+    real = call.shape(0) if call.node.op_type == "Rfft" else call.out_shape()
+    if call.attr("signal_ndim", 1) != 1 or not real:
+        raise Unknown
+    return call.cost(arith=prod(real[:-1]) * (_fft(real[-1]) // 2))
+
+
 @op("STFT", kind="spectral")
 def stft(call: Call) -> Cost:
     """signal (B, L, 1 or 2), step, window, frame length -> (B, frames, bins, 2): each frame is windowed, then FFT."""
@@ -64,6 +73,16 @@ def cosine_window(call: Call) -> Cost:
     """a − (1 − a) · cos(2π·i/N)."""
     n = call.out_size()
     return call.cost(arith=3 * n, transcendentals=n, read=0)
+
+
+@op("MelWeightMatrix", kind="generate")
+def mel_weights(call: Call) -> Cost:
+    """bins, … -> (frequencies, bins): a power for each of bins + 2 edges, a logarithm for each of the two limits.
+
+    A frequency lies in at most two triangles of 2 FLOPs, an upper bound.
+    """
+    frequencies, bins = call.out_shape(0, 2)
+    return call.cost(arith=4 * frequencies, transcendentals=bins + 4, read=0)
 
 
 @op("BlackmanWindow", kind="generate")

@@ -6,11 +6,20 @@ taken to be visited by some row, an upper bound of the bytes; FLOPs are one addi
 
 from __future__ import annotations
 
+import math
+
+import onnx
+
+from onnxfuse.cost.quantity import BITS
 from onnxfuse.cost.registry import Call, Cost, Number, bytes_or_none, op, prod
 from onnxfuse.facts.expr import Dim
 
 ML = "ai.onnx.ml"
 _NODES = ("nodes_featureids", "nodes_truenodeids", "nodes_falsenodeids", "nodes_values")
+_ENSEMBLE = (
+    "nodes_featureids", "nodes_splits", "nodes_modes", "nodes_truenodeids", "nodes_trueleafs", "nodes_falsenodeids",
+    "nodes_falseleafs", "nodes_missing_value_tracks_true", "membership_values", "leaf_targetids", "leaf_weights",
+)  # fmt: skip
 _LEAVES = ("target_ids", "target_weights", "class_ids", "class_weights", "leaf_targetids")
 
 
@@ -20,7 +29,13 @@ def _rows(call: Call) -> Dim:
 
 def _read(call: Call, *attributes: str) -> Number:
     """Input 0 and the tables in these attributes."""
-    table = sum(8 if isinstance(number, int) else 4 for attribute in attributes for number in call.attr(attribute, ()))
+    table = 0
+    for attribute in attributes:
+        given = call.attr(attribute, ())
+        if isinstance(given, onnx.TensorProto):
+            table += math.prod(given.dims) * BITS[given.data_type] // 8
+        else:
+            table += sum(8 if isinstance(number, int) else 4 for number in given)
     read = bytes_or_none(call.read)
     return None if read is None else read + table
 
@@ -48,6 +63,13 @@ def trees(call: Call) -> Cost:
     """One leaf a row and tree."""
     count = len(set(call.attr("nodes_treeids", ())))
     return call.cost(arith=_rows(call) * count, read=_read(call, *_NODES, *_LEAVES))
+
+
+@op("TreeEnsemble", kind="tree", domain=ML)
+def tree_ensemble(call: Call) -> Cost:
+    """One leaf a row and tree; nodes and leaves are attributes, `tree_roots` one a tree."""
+    trees = len(call.attr("tree_roots", ()))
+    return call.cost(arith=_rows(call) * trees, read=_read(call, *_ENSEMBLE))
 
 
 @op("Scaler", "Normalizer", kind="elementwise", domain=ML)

@@ -18,6 +18,8 @@ from onnxfuse.facts.expr import Dim, Expr, dmax, dmin, provably_nonnegative, sym
 from onnxfuse.facts.value import UNKNOWN, Shape, Value
 from onnxfuse.ir import Node
 
+MOST_AXES = 64  # numpy's bound; runtimes stop earlier
+
 
 class Unclear(Exception):
     """A needed fact is not known, or the node contradicts itself."""
@@ -112,7 +114,9 @@ class Call:
         return symbol(self.name_dim(f"{name or self.node.op_type}.{axis}"), low)
 
     def fresh_shape(self, output: int, rank: int) -> Shape:
-        """A shape of new symbols: only the rank is known."""
+        """A shape of new symbols: only the rank is known; Unclear for one that no tensor has."""
+        if rank > MOST_AXES:
+            raise Unclear
         return tuple(self.fresh(output, axis) for axis in range(rank))
 
 

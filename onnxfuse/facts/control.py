@@ -10,7 +10,7 @@ from onnx import TensorProto as T
 
 from onnxfuse.facts.call import Unclear, array, normal_axis, same_dim
 from onnxfuse.facts.expr import Dim, dmax, provably_nonnegative, symbol
-from onnxfuse.facts.scope import CONTROL, DEEPEST, Control, Engine, Facts
+from onnxfuse.facts.scope import CONTROL, DEEPEST, MOST_CALLS, Control, Engine, Facts
 from onnxfuse.facts.value import UNKNOWN, Shape, Value
 from onnxfuse.ir import Attribute, Graph, Node, Ref
 
@@ -87,7 +87,7 @@ def _fixpoint(
     one iteration to the next becomes a symbol, at last an unknown rank; that ends because each dim changes only once.
     """
     held = {
-        name: value if _invariant(graph, name, result) else replace(value, data=None, constant=False)
+        name: value if _invariant(graph, name, result) else replace(value, data=None, constant=False, items=None)
         for (name, value), result in zip(carried.items(), results, strict=True)
     }
     mark = set(engine.taken)
@@ -243,7 +243,8 @@ def bound(nodes: Sequence[Node], attrs: Mapping[str, Attribute]) -> tuple[Node, 
 @control("function")
 def _call_function(engine: Engine, facts: Facts, i: int, node: Node, inputs: Sequence[Value]) -> list[Value]:
     function = engine.functions[node.domain, node.op_type, node.overload]
-    if engine.depth >= DEEPEST:
+    engine.calls += 1
+    if engine.depth >= DEEPEST or engine.calls > MOST_CALLS:
         raise Unclear
     body = Facts(bound(function.nodes, {**function.defaults, **node.attrs}), function.opsets)
     for k, name in enumerate(function.inputs):

@@ -187,11 +187,6 @@ def _mel_weights(c: Call) -> Result:
     return (floor_div(length, 2) + 1, bins)
 
 
-@rule("SequenceLength", T.INT64)
-def _sequence_length(_: Call) -> Result:
-    return ()
-
-
 @rule("OptionalHasElement", T.BOOL)
 def _optional_has_element(_: Call) -> Result:
     return ()

@@ -19,10 +19,15 @@ from onnxfuse.facts import (  # noqa: F401  # they register their functions
     elementwise,
     folding,
     indexing,
+    layouts,
     linear,
+    microsoft,
+    microsoft_attention,
+    microsoft_data,
     movement,
     reduction,
     resample,
+    sequence,
     tabular,
     window,
 )
@@ -100,6 +105,8 @@ def infer(
     program: Program,
     dims: Mapping[str, int] | None = None,
     read: Callable[[onnx.TensorProto], np.ndarray] | None = None,
+    *,
+    general: bool = False,
 ) -> Facts:
     """Facts of the main graph and, nested in it, of all bodies.
 
@@ -107,22 +114,24 @@ def infer(
     read: decodes a tensor's elements; asked only for small ones (at most 1,024). Default: from the tensor itself, or
         from its file in the program's folder.
 
-    A dimension that depends on data is a symbol ≥ 0 of its own, "<value>.<axis>". The contents of an overridable
-    initializer are taken to be its default.
+    general: what holds for whatever a caller feeds: an overridable initializer is an input. Otherwise its contents are
+        taken to be its default, which is what a cost wants.
+
+    A dimension that depends on data is a symbol ≥ 0 of its own, "<value>.<axis>".
     Raises UsageError for a dimension that the model does not have or a size below 1, ModelError for a small tensor
     whose contents are damaged or missing.
     """
     axes = _axes(program)
     sizes = _bound(axes, dims or {})
+    engine = Engine(program, read or _reader(program.base_dir), set(axes.values()), general)
     inputs = {}
     for name, declared in program.graph.inputs.items():
         shape = None
         if declared.dims is not None:
             places = [axes.get((name, axis)) for axis in range(len(declared.dims))]
             shape = tuple(
-                d if isinstance(d, int) else sizes.get(s or "") or symbol(s or "")
-                for d, s in zip(declared.dims, places, strict=True)
+                d if isinstance(d, int) else sizes.get(s or "") or symbol(s or engine.name_dim(f"{name}.{axis}"))
+                for axis, (d, s) in enumerate(zip(declared.dims, places, strict=True))
             )
         inputs[name] = Value(declared.dtype, shape)
-    engine = Engine(program, read or _reader(program.base_dir), set(axes.values()))
     return engine.graph(program.graph, inputs, program.opsets, None)

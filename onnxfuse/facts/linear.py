@@ -132,7 +132,7 @@ def _det(c: Call) -> Result:
 # Recurrent -----------------------------------------------------------------------------------------------------------
 
 
-@rule("LSTM GRU RNN com.microsoft:DynamicQuantizeLSTM")
+@rule("LSTM GRU RNN com.microsoft:DynamicQuantizeLSTM com.microsoft:AttnLSTM")
 def _recurrent(c: Call) -> Result:
     x = c.shape(0)
     if len(x) != 3:
@@ -140,7 +140,7 @@ def _recurrent(c: Call) -> Result:
     hidden: Dim = c.attr("hidden_size", 0)
     if hidden == 0:
         r = c.shape(2)
-        hidden = r[1] if c.node.domain else r[-1]
+        hidden = r[1] if c.node.op_type == "DynamicQuantizeLSTM" else r[-1]
     directions = 2 if c.text("direction", "forward").lower() == "bidirectional" else 1
     if c.attr("layout", 0):
         batch, steps, _ = x
@@ -176,7 +176,12 @@ def _attention(c: Call) -> Result:
     return [y, (batch, k_heads, total, key_size), (batch, k_heads, total, value_size), (batch, q_heads, queries, total)]
 
 
-@rule("LinearAttention", like(0), like(0))
+@rule("ai.onnx.preview:FlexAttention")
+def _flex_attention(c: Call) -> Result:
+    return (*c.shape(0)[:-1], c.shape(2)[-1])
+
+
+@rule("LinearAttention com.microsoft:LinearAttention", like(0), like(0))
 def _linear_attention(c: Call) -> Result:
     """Packed q [B, T, Hq·Dk], k [B, T, Hkv·Dk], v [B, T, Hkv·Dv]; state [B, Hkv, Dk, Dv] (LinearAttention-27)."""
     (batch, steps, _), k, v = c.shape(0), c.shape(1), c.shape(2)
@@ -193,26 +198,9 @@ def _causal_conv(c: Call) -> Result:
     return [x, (*x[:2], c.shape(1)[-1] - 1)]
 
 
-@rule("RotaryEmbedding com.microsoft:RotaryEmbedding")
+@rule("RotaryEmbedding com.microsoft:RotaryEmbedding com.microsoft:MRotaryEmbedding")
 def _rotary(c: Call) -> Result:
     return c.shape(0)
-
-
-@rule("com.microsoft:Attention")
-def _packed_attention(c: Call) -> Result:
-    x = c.shape(0)
-    sizes = c.attr_ints("qkv_hidden_sizes")
-    hidden: Dim = sizes[2] if sizes else floor_div(c.shape(1)[1], 3)
-    return [(*x[:2], hidden)]
-
-
-@rule("com.microsoft:MultiHeadAttention")
-def _multi_head_attention(c: Call) -> Result:
-    q = c.shape(0)
-    if len(q) == 5:  # packed [batch, steps, heads, 3, size]
-        return [(q[0], q[1], q[2] * q[4])]
-    v = c.shape(2)
-    return [(q[0], q[1], v[2] if len(v) == 3 else v[1] * v[3])]
 
 
 # Transforms ----------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from onnxfuse.ir import Graph, Node, Program, ValueType
 
 INTEGER_LIMIT, FLOAT_LIMIT = 1024, 64  # no larger tensor is read or computed
 LONGEST = 600  # characters of the expressions that are followed
+MOST_CALLS = 20_000  # of local functions; functions that call each other twice make 2^depth of them
 DEEPEST = 64  # local functions within functions; more can only be a cycle
 INCONSISTENT = (Unclear, ArithmeticError, LookupError, ValueError)  # what a node that contradicts itself ends in
 
@@ -68,11 +69,12 @@ class Facts:
 class Engine:
     """State of one pass over a program: its functions, how to read a tensor, and the symbol names in use."""
 
-    def __init__(self, program: Program, read: Read, taken: set[str]) -> None:
+    def __init__(self, program: Program, read: Read, taken: set[str], general: bool) -> None:
         self.functions = program.functions
+        self.overridable, self.general = program.overridable, general
         self.read = read
         self.taken = taken
-        self.depth = 0
+        self.depth = self.calls = 0
 
     def name_dim(self, wish: str) -> str:
         """A symbol name that no other dimension of the model has."""
@@ -106,7 +108,9 @@ class Engine:
         facts = Facts(graph.nodes, opsets, outer=outer)
         facts.values.update({name: inputs.get(name, UNKNOWN) for name in graph.inputs})
         for name, tensor in graph.initializers.items():
-            facts.values[name] = self.initializer(tensor, name not in graph.inputs)
+            fixed = outer is not None or name not in self.overridable
+            if fixed or not self.general:
+                facts.values[name] = self.initializer(tensor, fixed)
         self.run(facts, graph.declared)
         return facts
 
@@ -123,23 +127,28 @@ class Engine:
             op = f"{domain}:{node.op_type}" if domain else node.op_type
             rule = RULES.get(op)
             if self.functions and (domain, node.op_type, node.overload) in self.functions:
-                results = self._control(CONTROL["function"], facts, i, node, inputs)
+                results = self._control(CONTROL["function"], facts, i, inputs, declared)
             elif rule is not None:
                 call = Call(node, inputs, opsets.get(domain, 1 if domain else newest), self.name_dim, self.content)
                 results = self._apply(rule, op, call)
             elif op in CONTROL:
-                results = self._control(CONTROL[op], facts, i, node, inputs)
+                results = self._control(CONTROL[op], facts, i, inputs, declared)
             else:
-                results = [self.hint(name, declared[name]) if name in declared else UNKNOWN for name in node.outputs]
+                results = self._hints(node, declared)
             for k, name in enumerate(node.outputs):
                 if name:
                     values[name] = results[k] if k < len(results) else UNKNOWN
 
-    def _control(self, control: Control, facts: Facts, i: int, node: Node, inputs: Sequence[Value]) -> list[Value]:
+    def _control(
+        self, control: Control, facts: Facts, i: int, inputs: Sequence[Value], declared: Mapping[str, ValueType]
+    ) -> list[Value]:
         try:
-            return control(self, facts, i, node, inputs)
+            return control(self, facts, i, facts.nodes[i], inputs)
         except INCONSISTENT:
-            return [UNKNOWN] * len(node.outputs)
+            return self._hints(facts.nodes[i], declared)
+
+    def _hints(self, node: Node, declared: Mapping[str, ValueType]) -> list[Value]:
+        return [self.hint(name, declared[name]) if name in declared else UNKNOWN for name in node.outputs]
 
     def hint(self, name: str, declared: ValueType) -> Value:
         """What is declared of a value that nothing computes; a symbol is not believed."""

@@ -1,10 +1,10 @@
-"""Shapes of the classical models of ai.onnx.ml, whose first axis is the sample."""
+"""Shapes of the classical models of ai.onnx.ml, whose first axis is the sample, and of optimizer steps."""
 
 from __future__ import annotations
 
 from onnx import TensorProto as T
 
-from onnxfuse.facts.call import SAME, Call, Result, rule
+from onnxfuse.facts.call import SAME, Call, Result, Unclear, rule
 from onnxfuse.facts.value import Shape
 
 
@@ -38,6 +38,32 @@ def _label_encoder(c: Call) -> Result:
     return c.shape(0)
 
 
+@rule("ai.onnx.ml:OneHotEncoder", T.FLOAT)
+def _one_hot_encoder(c: Call) -> Result:
+    categories = c.node.attrs.get("cats_int64s") or c.node.attrs.get("cats_strings") or ()
+    return (*c.shape(0), len(categories))
+
+
+@rule("ai.onnx.ml:FeatureVectorizer", T.FLOAT)
+def _feature_vectorizer(c: Call) -> Result:
+    widths = c.attr_ints("inputdimensions")
+    if widths is None:
+        raise Unclear
+    return (*_rows(c), sum(widths))
+
+
+def _label_type(c: Call) -> int:
+    attrs = c.node.attrs
+    return T.STRING if attrs.get("classlabels_strings") or attrs.get("classlabels") else T.INT64
+
+
+@rule("ai.onnx.ml:LinearClassifier ai.onnx.ml:TreeEnsembleClassifier ai.onnx.ml:SVMClassifier", _label_type, T.FLOAT)
+def _classifier(c: Call) -> Result:
+    """A label a sample and its scores; how many scores depends on the form of a model of two classes."""
+    rows = _rows(c)
+    return [rows, (*rows, c.fresh(1, 1))]
+
+
 @rule("ai.onnx.ml:ArrayFeatureExtractor")
 def _array_features(c: Call) -> Result:
     x, index = c.shape(0), c.shape(1)
@@ -58,3 +84,11 @@ def _regressor(c: Call) -> Result:
 @rule("ai.onnx.ml:TreeEnsemble", SAME)
 def _tree_ensemble(c: Call) -> Result:
     return (*_rows(c), c.attr("n_targets", 1))
+
+
+@rule("ai.onnx.preview.training:Adam ai.onnx.preview.training:Adagrad ai.onnx.preview.training:Momentum", T.FLOAT)
+def _optimizer_step(c: Call) -> Result:
+    """Inputs: rate, step, then parameters, gradients and states; outputs: new parameters, new states."""
+    groups = 4 if c.node.op_type == "Adam" else 3
+    n = (len(c.inputs) - 2) // groups
+    return [c.value(i).shape for i in (*range(2, 2 + n), *range(2 + 2 * n, len(c.inputs)))]

@@ -22,12 +22,14 @@ class Value:
            `shape`. Only small tensors carry it.
     constant: True for an initializer that no caller can override and for what is computed from such alone. An
            overridable one has its default as `data`, so ask for both before removing anything.
+    items: the tensors of a sequence, where all of them are known; dtype and shape say nothing then.
     """
 
     dtype: int = 0
     shape: Shape | None = None
     data: np.ndarray | None = None
     constant: bool = False
+    items: tuple[Value, ...] | None = None
 
 
 UNKNOWN = Value()

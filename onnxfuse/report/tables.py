@@ -117,7 +117,7 @@ def candidates_table(candidates: Sequence[Candidate], width: int) -> RenderableT
         Column("FLOP/B", right=True),
         Column("saves", right=True),
         Column("time", right=True),
-        Column("fuses?", wrap=True),
+        Column("rule that tries it", wrap=True),
     ]
     lines: list[Line] = [
         [
@@ -127,7 +127,7 @@ def candidates_table(candidates: Sequence[Candidate], width: int) -> RenderableT
             f"{units.digits(c.intensity_apart)} → {units.digits(c.intensity_fused)}",
             units.size(c.bytes_saved),
             units.time(c.seconds_saved),
-            Cell(f"yes: {c.rule}", "yes") if c.reason is None else c.reason.split(" (")[0],
+            Cell(c.rule or "", "yes") if c.reason is None else c.reason.split(" (")[0],
         ]
         for rank, c in enumerate(candidates, 1)
     ]
@@ -137,6 +137,12 @@ def candidates_table(candidates: Sequence[Candidate], width: int) -> RenderableT
 def change_table(before: Totals, after: Totals, width: int) -> RenderableType:
     """The totals of a model before and after, and by how much they changed."""
     columns = [Column(""), *(Column(t, right=True, limit=24) for t in ("before", "after", "change"))]
+    lines: list[Line] = [[*line] for line in change_lines(before, after)]
+    return table(columns, lines, width)
+
+
+def change_lines(before: Totals, after: Totals) -> list[tuple[str, str, str, str]]:
+    """Name, before, after and change of the totals that an optimization may change."""
     rows: list[tuple[str, Callable[[Any], str], str]] = [
         ("FLOPs", units.count, "flops"),
         ("memory traffic", units.size, "bytes"),
@@ -144,11 +150,8 @@ def change_table(before: Totals, after: Totals, width: int) -> RenderableType:
         ("estimated time", units.time, "seconds"),
         ("activations, peak", units.size, "peak_activation_bytes"),
     ]
-    lines: list[Line] = []
-    for name, say, attribute in rows:
-        a, b = getattr(before, attribute), getattr(after, attribute)
-        lines.append([name, say(a), say(b), _change(a, b)])
-    return table(columns, lines, width)
+    pairs = [(name, say, getattr(before, attribute), getattr(after, attribute)) for name, say, attribute in rows]
+    return [(name, say(a), say(b), _change(a, b)) for name, say, a, b in pairs]
 
 
 def _change(before: object, after: object) -> str:

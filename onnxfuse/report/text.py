@@ -34,7 +34,8 @@ def analysis(report: Analysis, *, sort: str = "time", top: int = 20, width: int 
     parts += ["", pairs(tables.totals_lines(totals, report.nodes, ridge(device) if device else None), width), ""]
     if not found:
         return render([*parts, "No fusion candidates."], width, colour)
-    parts += [title("Fusion candidates, lowest intensity first"), tables.candidates_table(found[: top or None], width)]
+    parts += [title("Fusion candidates, lowest intensity first"), "What becomes of them: optimize --explain"]
+    parts.append(tables.candidates_table(found[: top or None], width))
     if top and len(found) > top:
         parts.append(f"… and {len(found) - top:,} more candidates")
     return render(parts, width, colour)
@@ -53,17 +54,18 @@ def optimization(result: Result, *, explain: bool = False, width: int = 100, col
         parts += ["", title("Not made"), tables.refusal_table(result.refused, width)]
     elif result.refused:
         parts += ["", f"{len(result.refused):,} more were not made; --explain says why."]
-    parts += ["", _verified(result)]
+    parts += ["", f"{verified(result)} ({result.seconds:.1f} s)"]
     return render(parts, width, colour)
 
 
-def _verified(result: Result) -> str:
-    if result.verdict is not None:
+def verified(result: Result) -> str:
+    """What the comparison of both models found."""
+    if result.verdict is not None and result.fusions:
         said = _verdict(result.verdict)
     else:
         said = "Not verified" if result.fusions else "Nothing was changed"
     taken_back = f"; {len(result.rolled_back)} rolled back" if result.rolled_back else ""
-    return f"{said}{taken_back} ({result.seconds:.1f} s)"
+    return f"{said}{taken_back}"
 
 
 def _verdict(verdict: Verdict) -> str:

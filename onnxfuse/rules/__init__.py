@@ -30,6 +30,8 @@ def all_rules() -> dict[str, Rule]:
 def select(only: Iterable[str] | None = None, exclude: Iterable[str] = ()) -> tuple[Rule, ...]:
     """The rules to try: all, or `only` those, without `exclude`. Raises UsageError for an unknown name."""
     rules = all_rules()
+    if isinstance(only, str) or isinstance(exclude, str):
+        raise UsageError("rules and exclude are sequences of rule names, not one text")
     only, exclude = (None if only is None else tuple(only)), tuple(exclude)
     for name in (*(only or ()), *exclude):
         if name not in rules:

@@ -2,7 +2,8 @@
 
 Addition commutes and Relu is applied to each element, so the sum may be formed where the convolution's result is
 written; z must have exactly the result's shape (the kernel does not broadcast, onnxruntime issues 12321 and 14561), in
-every binding of the model's free dims.
+every binding of the model's free dims. Pads must be symmetric: for others the CUDA kernel makes a larger result and
+cuts it after z was added.
 
 Only with a FusedConv kernel on the target.
 """
@@ -42,14 +43,17 @@ def match(node: gs.Node, scope: Scope) -> Match | None:
     if kernel is None or not is_plain_conv(node):
         return None
     add = next(
-        (c for c, _ in scope.editor.uses(node.outputs[0]) if is_op(c, "Add", "Sum") and len(c.inputs) == 2), None
+        (c for c in scope.editor.consumers(node.outputs[0]) if is_op(c, "Add", "Sum") and len(c.inputs) == 2), None
     )
-    if add is None or not any(is_op(c, "Relu") for c, _ in scope.editor.uses(add.outputs[0])):
+    if add is None or not any(is_op(c, "Relu") for c in scope.editor.consumers(add.outputs[0])):
         return None
     scope.sole_consumer(node)
     relu = scope.sole_consumer(add)
     assert relu is not None
     check_kernel(kernel, node, relu, scope)
+    pads = list(node.attrs.get("pads", ()))
+    if pads[: len(pads) // 2] != pads[len(pads) // 2 :] or str(node.attrs.get("auto_pad", "")).startswith("SAME"):
+        raise NotLegal("the convolution's pads are not surely symmetric")
     residual = add.inputs[1] if add.inputs[0] is node.outputs[0] else add.inputs[0]
     result, other = scope.value(node.outputs[0]).shape, scope.value(residual).shape
     if result is None or other is None:

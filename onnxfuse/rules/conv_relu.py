@@ -49,8 +49,7 @@ def match(node: gs.Node, scope: Scope) -> Match | None:
     """Match or None; raises NotLegal with the reason of a near miss."""
     if not is_plain_conv(node):
         return None
-    consumers = [c for c, _ in scope.editor.uses(node.outputs[0])]
-    if not any(is_op(c, *ACTIVATIONS) for c in consumers):
+    if not any(is_op(c, *ACTIVATIONS) for c in scope.editor.consumers(node.outputs[0])):
         return None
     activation = scope.sole_consumer(node)
     if activation is None or activation.inputs[0] is not node.outputs[0]:

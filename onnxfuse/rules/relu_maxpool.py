@@ -55,6 +55,8 @@ def match(node: gs.Node, scope: Scope) -> Match | None:
     if not kernel:
         raise NotLegal("MaxPool has no kernel_shape")
     attrs = spatial_attributes(node, list(kernel), scope.opset)
+    if min(*attrs["kernel_shape"], *attrs["strides"], *attrs.get("dilations", [1])) < 1:
+        raise NotLegal("MaxPool has a kernel, stride or dilation below 1")
     shape = scope.value(node.inputs[0]).shape
     sizes = shape[2:] if shape is not None and len(shape) == len(kernel) + 2 else (None,) * len(kernel)
     for axis, size in enumerate(sizes):
@@ -84,8 +86,10 @@ def _covered(axis: int, size: Dim | None, attrs: dict[str, Any]) -> bool:
     k, stride, rank = kernel[axis], attrs["strides"][axis], len(kernel)
     dilation = attrs["dilations"][axis] if "dilations" in attrs else 1
     extent = (k - 1) * dilation + 1
-    if "auto_pad" in attrs:  # SAME: the output has ceil(size / stride) windows, so both pads are below the extent
-        return dilation == 1 or size == 1
+    if "auto_pad" in attrs:
+        # SAME: the output has ceil(size / stride) windows, so both pads are below the extent. With a dilation or a
+        # stride beyond the kernel runtimes disagree about the pads.
+        return bool(dilation == 1 and stride <= k)
     before, after = attrs["pads"][axis], attrs["pads"][axis + rank]
     slack = stride - 1 if attrs.get("ceil_mode", 0) else 0
     if not isinstance(size, int):

@@ -84,7 +84,7 @@ def _parse(source: Source, name: str) -> tuple[onnx.ModelProto, bool]:
     return proto, b"location" in data
 
 
-def write(stored: Stored, path: Path, link: bool = False) -> None:
+def write(stored: Stored, path: Path) -> None:
     """Writes the model as the skeleton now says it, and puts its external data files beside it (see `files.carry`).
 
     In memory is never more than the skeleton. Raises OutputError, and then what was at `path` before is still there.
@@ -104,15 +104,15 @@ def write(stored: Stored, path: Path, link: bool = False) -> None:
             else:
                 out.write(piece)
 
-    _save(stored, path, stream, link)
+    _save(stored, path, stream)
 
 
-def copy(stored: Stored, path: Path, link: bool = False) -> None:
+def copy(stored: Stored, path: Path) -> None:
     """Writes the very bytes the model was read from; otherwise as `write`."""
-    _save(stored, path, lambda out: stored.source.copy(0, stored.source.size, out), link)
+    _save(stored, path, lambda out: stored.source.copy(0, stored.source.size, out))
 
 
-def _save(stored: Stored, path: Path, stream: Callable[[BinaryIO], None], link: bool) -> None:
+def _save(stored: Stored, path: Path, stream: Callable[[BinaryIO], None]) -> None:
     if "\0" in str(path):
         raise OutputError(f"{str(path)!r}: is not a usable path")
     locations = tensors.locations(stored.proto)
@@ -125,7 +125,7 @@ def _save(stored: Stored, path: Path, stream: Callable[[BinaryIO], None], link: 
             data, target = base / location, path.parent / location
             if os.path.realpath(path) in (os.path.realpath(data), os.path.realpath(target)):
                 raise OutputError(f"{path}: is the model's external data file; choose another name")
-            if files.carry(data, target, link):
+            if files.carry(data, target, path.parent):
                 made.append(target)
         with files.atomic(path) as out:
             stream(out)

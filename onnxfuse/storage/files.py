@@ -74,24 +74,20 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def carry(data: Path, target: Path, link: bool) -> bool:
-    """Puts an external data file at `target`, as a copy or, if `link`, a hard link; True if it was not there before.
+def carry(data: Path, target: Path, folder: Path) -> bool:
+    """Copies an external data file to `target` below `folder`; True if it was not there before.
 
-    A file of the same content that is there already stays. Raises OutputError rather than overwrite another one.
-    A link is for the short run: while it is there, onnx refuses both models, for a data file of several names.
+    A copy and not a link: onnx refuses a data file of several names. A file of the same content that is there already
+    stays. Raises OutputError rather than overwrite another one, or write outside the folder through a symlink.
     """
     try:
         if target.exists():
             if data.samefile(target) or filecmp.cmp(data, target, shallow=False):
                 return False
             raise OutputError(f"{target}: another file of this name is there; choose another output folder")
+        if target.is_symlink() or not Path(os.path.realpath(target)).is_relative_to(os.path.realpath(folder)):
+            raise OutputError(f"{target}: leads out of the output folder through a symlink; choose another folder")
         target.parent.mkdir(parents=True, exist_ok=True)
-        if link:
-            try:
-                os.link(os.path.realpath(data), target)
-                return True
-            except OSError:  # another file system, or one without links: copy
-                pass
         source = File(data)
         with atomic(target) as file:
             source.copy(0, source.size, file)

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
+
 import onnx.defs
 import onnx.parser
 import pytest
 
 from onnxfuse import ir
-from onnxfuse.cost import Call, Cost, costs, has_formula, kind, op, register
+from onnxfuse.cost import Call, Cost, costs, has_formula, kind, op, reason, register
+from onnxfuse.cost.reasons import REASONS
 from onnxfuse.cost.registry import FORMULAS
 from onnxfuse.errors import UsageError
 from onnxfuse.facts import evaluate, infer
@@ -120,19 +124,41 @@ def test_kind():
     assert has_formula("ai.onnx", "Conv")
 
 
-# operators of the ONNX standard that have no formula, by reason; a new one in a new onnx must come here or get its own
-STRINGS_AND_MAPS = {
-    "RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer", "CastMap", "CategoryMapper",
-    "DictVectorizer", "ZipMap",
-}  # fmt: skip
-DEPENDS_ON_DATA = {"ImageDecoder", "MaxRoiPool"}  # a compressed image; the areas of boxes
-SEQUENCES = {"SequenceErase", "SequenceInsert"}  # the tensors of a sequence have no known sizes
-NOT_COUNTED = {"Gradient", "MelWeightMatrix", "TreeEnsemble"}  # a graph by name; triangles; tensors as attributes
+# A new operator of a later onnx or onnxruntime fails these until it has a formula or a reason.
+STATE = "onnxruntime.capi.onnxruntime_pybind11_state"
+BEYOND_THE_STANDARD = Path(__file__).with_name("onnxruntime_operators.txt").read_text("utf-8")
+
+
+def undecided(names: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Those with neither a formula nor a reason, or with both."""
+    return {key for key in names if has_formula(*key) == (reason(*key) is not None)}
 
 
 def test_every_standard_operator_has_a_formula_or_a_reason():
-    without = {s.name for s in onnx.defs.get_all_schemas() if not has_formula(s.domain, s.name)}
-    assert without == STRINGS_AND_MAPS | DEPENDS_ON_DATA | SEQUENCES | NOT_COUNTED
+    schemas = onnx.defs.get_all_schemas_with_history()
+    assert len({(s.domain, s.name) for s in schemas}) >= 227
+    assert undecided((s.domain, s.name) for s in schemas) == set()
+
+
+def test_every_operator_of_onnxruntime_has_a_formula_or_a_reason():
+    lines = [line.split() for line in BEYOND_THE_STANDARD.splitlines() if not line.startswith("#")]
+    listed = {("" if domain == "-" else domain, name) for domain, name in lines}
+    installed = {(s.domain, s.name) for s in pytest.importorskip(STATE).get_all_operator_schema()} - {
+        (s.domain, s.name) for s in onnx.defs.get_all_schemas_with_history()
+    }
+    assert len(listed) == 193
+    assert undecided(listed | installed) == set()
+
+
+def test_no_reason_is_for_an_operator_that_nobody_has():
+    names = {(s.domain, s.name) for s in onnx.defs.get_all_schemas_with_history()}
+    assert {key for key in REASONS if key[0] != "com.microsoft"} <= names
+    assert all(f"com.microsoft {name}" in BEYOND_THE_STANDARD for domain, name in REASONS if domain == "com.microsoft")
+
+
+def test_reason():
+    assert reason("ai.onnx", "StringSplit") == "works on strings, whose lengths are not in the model"
+    assert reason("", "Conv") is None
 
 
 def test_every_kernel_that_fusion_emits_has_a_formula():

@@ -100,3 +100,11 @@ def test_dtypes_without_a_kernel_are_left(dtype: str) -> None:
     inputs = f"{dtype}[2,3,8,8] x, {dtype}[4,3,3,3] w, {dtype}[2,4,6,6] r"
     model = graph("t = Conv(x, w) s = Add(t, r) y = Relu(s)", inputs=inputs, outputs=f"{dtype}[2,4,6,6] y")
     assert not optimized(model).fusions
+
+
+@pytest.mark.parametrize(("pads", "y"), [("pads = [0, 0, 1, 1]", "2,4,7,7"), ('auto_pad = "SAME_UPPER"', "2,4,8,8")])
+def test_pads_that_may_be_asymmetric_are_refused(pads: str, y: str) -> None:
+    body = f"t = Conv <{pads}> (x, w, b) s = Add(t, r) u = Relu(s)"
+    model = graph(body, inputs=f"{X}, float[{y}] r", outputs=f"float[{y}] u")
+    result = optimized(model, rules=["conv_add_relu"])
+    assert not result.fusions and "symmetric" in result.refused[0].reason

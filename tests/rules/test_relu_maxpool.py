@@ -81,6 +81,9 @@ def test_every_opset(opset: int, ir: int) -> None:
         ("kernel_shape = [2, 2], strides = [2, 2], pads = [2, 2, 0, 0]", "1,1,4,4"),
         # taps at -1 and 1 of an input that is one element long miss it
         ("kernel_shape = [2, 2], dilations = [2, 2], pads = [1, 1, 1, 1]", "1,1,1,1"),
+        # SAME with a dilation, or a stride beyond the kernel: runtimes disagree about the pads
+        ('kernel_shape = [2, 2], dilations = [2, 1], strides = [2, 2], auto_pad = "SAME_LOWER"', "1,4,1,8"),
+        ('kernel_shape = [2, 2], strides = [3, 3], auto_pad = "SAME_UPPER"', "1,4,9,8"),
         # unknown length, dilated: it may be one
         ("kernel_shape = [2, 2], dilations = [2, 2], pads = [1, 1, 1, 1]", "1,1,H,W"),
         ("kernel_shape = [2, 2], strides = [3, 3], pads = [0, 0, 1, 1], ceil_mode = 1", "1,1,H,W"),

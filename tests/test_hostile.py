@@ -1,0 +1,171 @@
+"""Files that were made to hurt, and accidents: bounded work, one line, nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import helper
+from support import graph
+
+import onnxfuse
+from onnxfuse import ir
+from onnxfuse.facts import infer
+
+RESNET = Path(__file__).parent.parent / "models" / "small_resnet.onnx"
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "onnxfuse", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_shape_of_billions_of_axes_is_unknown() -> None:
+    doubled = " ".join(f"p{i + 1} = Concat <axis = 0> (p{i}, p{i})" for i in range(40))
+    model = graph(f"p0 = Shape(x) {doubled} y = Reshape(x, p40)", inputs="float[N] x", outputs="float[M] y")
+    assert infer(ir.read(model))["y"].shape is None
+    body = "n = Constant <value_ints = [8589934592]> () s = ConstantOfShape(n) y = Reshape(x, s)"
+    assert infer(ir.read(graph(body, inputs="float[N] x", outputs="float[M] y")))["y"].shape is None
+
+
+def test_functions_that_call_each_other_twice_end() -> None:
+    """30 levels would be 2^30 calls."""
+    functions = [
+        helper.make_function(
+            "loc", f"F{i}", ["a"], ["c"],
+            [helper.make_node(f"F{i + 1}" if i < 29 else "Relu", [x], [y], domain="loc" if i < 29 else "")
+             for x, y in (("a", "b"), ("b", "c"))],
+            [helper.make_opsetid("", 17), helper.make_opsetid("loc", 1)],
+        )
+        for i in range(30)
+    ]  # fmt: skip
+    model = helper.make_model(
+        helper.make_graph(
+            [helper.make_node("F0", ["x"], ["y"], domain="loc")],
+            "g",
+            [helper.make_tensor_value_info("x", 1, [4])],
+            [helper.make_tensor_value_info("y", 1, [4])],
+        ),
+        opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("loc", 1)],
+        functions=functions,
+        ir_version=8,
+    )
+    report = onnxfuse.analyze(model)
+    assert report.nodes[0].flops is None and report.totals.unknown == ("loc::F0",)  # too much to know, not 0
+
+
+@pytest.mark.parametrize("where", ["graph", "branch", "function"])
+def test_warnings_of_the_checker_stay_out_of_the_results(where: str, tmp_path: Path) -> None:
+    """onnx's checker prints about experimental operators to the standard output, from C++."""
+    affine = helper.make_node("Affine", ["x"], ["y"], alpha=1.0, beta=0.0)
+    x, y = (helper.make_tensor_value_info(name, 1, [4]) for name in "xy")
+    functions, nodes = [], [affine]
+    opsets = [helper.make_opsetid("", 9), helper.make_opsetid("loc", 1)]
+    if where == "function":
+        functions = [helper.make_function("loc", "F", ["x"], ["y"], [affine], opsets[:1])]
+        nodes = [helper.make_node("F", ["x"], ["y"], domain="loc")]
+    if where == "branch":
+        affine.output[0] = "b"
+        body = helper.make_graph([affine], "b", [], [helper.make_tensor_value_info("b", 1, [4])])
+        nodes = [
+            helper.make_node("Constant", [], ["c"], value=helper.make_tensor("c", onnx.TensorProto.BOOL, [], [True])),
+            helper.make_node("If", ["c"], ["y"], then_branch=body, else_branch=body),
+        ]
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", [x], [y]), opset_imports=opsets, functions=functions, ir_version=8
+    )
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    done = run("analyze", tmp_path / "m.onnx", "--json")
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)["nodes"]) == len(nodes)
+
+
+@pytest.mark.parametrize("dtype", [77, 999])
+def test_unknown_dtypes_are_one_line(dtype: int, tmp_path: Path) -> None:
+    model = graph("y = Relu(x)", inputs="float[4] x", outputs="float[4] y")
+    model.graph.input[0].type.tensor_type.elem_type = dtype
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    done = run("analyze", tmp_path / "m.onnx")
+    assert done.returncode == 2 and f"unknown dtype {dtype}" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_text_that_is_not_utf8_is_one_line(tmp_path: Path) -> None:
+    data = RESNET.read_bytes().replace(b"conv_0", b"con\xff_0")
+    (tmp_path / "m.onnx").write_bytes(data)
+    done = run("optimize", tmp_path / "m.onnx", tmp_path / "o.onnx", "--json")
+    assert done.returncode == 2 and "internal" not in done.stderr and len(done.stderr.splitlines()) == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["m.onnx"]
+
+
+def test_a_stride_of_zero_is_refused() -> None:
+    model = graph(
+        "t = Relu(x) y = MaxPool <kernel_shape = [2, 2], strides = [0, 1]> (t)",
+        inputs="float[1,1,4,4] x",
+        outputs="float[1,1,a,b] y",
+    )
+    assert not onnxfuse.optimize(model, verify=False).fusions
+
+
+def test_inputs_of_a_size_that_no_machine_has_are_a_finding() -> None:
+    huge = 2**40
+    inputs, outputs = f"float[1,1,{huge},4] x, float[1,1,1,1] w", f"float[1,1,{huge},4] y"
+    model = graph("t = Conv(x, w) y = Relu(t)", inputs=inputs, outputs=outputs)
+    with pytest.raises(onnxfuse.Finding, match="elements"):
+        onnxfuse.optimize(model)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_behind_stdout_is_one_line() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "onnxfuse", "devices", "--json"],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == 2 and "No space left" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_a_name_that_is_too_long_is_one_line(tmp_path: Path) -> None:
+    done = run("optimize", RESNET, tmp_path / ("x" * 300))
+    assert done.returncode == 2 and "too long" in done.stderr and list(tmp_path.iterdir()) == []
+
+
+def test_verification_gives_no_second_name_to_a_data_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """onnx refuses a model whose data file has several names; a killed run would leave the user with one."""
+    onnx.save(onnx.load(RESNET), tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
+    seen = []
+    from onnxfuse import optimizer
+
+    right = optimizer.compare
+
+    def watched(original: Path, changed: Path, **options: object) -> object:
+        seen.append(((tmp_path / "m.data").stat().st_nlink, original.parent, changed.parent))
+        onnx.checker.check_model(tmp_path / "m.onnx")
+        return right(original, changed, **options)
+
+    monkeypatch.setattr(optimizer, "compare", watched)
+    (tmp_path / "out").mkdir()
+    result = onnxfuse.optimize(tmp_path / "m.onnx", tmp_path / "out" / "o.onnx")
+    assert len(result.fusions) == 9 and seen == [(1, tmp_path, tmp_path)]
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["m.data", "m.data", "m.onnx", "o.onnx", "out"]
+    onnx.checker.check_model(tmp_path / "out" / "o.onnx")
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_data_is_not_written_through_symlinks(kind: str, tmp_path: Path) -> None:
+    source, out, victim = tmp_path / "in", tmp_path / "out", tmp_path / "victim"
+    for folder in (source / "sub", out, victim):
+        folder.mkdir(parents=True)
+    model = onnx.load(RESNET)
+    onnx.save(model, source / "m.onnx", save_as_external_data=True, location="sub/w.data", size_threshold=0)
+    if kind == "folder":
+        (out / "sub").symlink_to(victim)
+    else:
+        (out / "sub").mkdir()
+        (out / "sub" / "w.data").symlink_to(victim / "w.data")
+    with pytest.raises(onnxfuse.OutputError, match="symlink"):
+        onnxfuse.optimize(source / "m.onnx", out / "o.onnx", verify=False)
+    assert list(victim.iterdir()) == [] and not (out / "o.onnx").exists()
