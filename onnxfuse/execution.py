@@ -121,7 +121,7 @@ def run_seconds(
 ) -> float | None:
     """Seconds that the target needs for these nodes, one kernel after the other; None if any cost is unknown."""
     total = 0.0
-    for group in kernels(pieces, target, inner):
+    for group in kernels(pieces, target, inner) if target.chains else ([p] for p in pieces):
         time = piece_seconds(merged(group, nbytes) if len(group) > 1 else group[0].cost, group, device)
         if time is None:
             return None

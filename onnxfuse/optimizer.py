@@ -107,13 +107,14 @@ class Optimizer:
         with _candidates(self.model, out) as (original, changed), ThreadPoolExecutor(1) as pool:
             self.model.save_showing(original, shown)
             packed = pickle.dumps(self._apply(made))
+            # A session is opened without the interpreter lock, while work goes on here; two at once would only hinder
+            # each other, and earlier than now there is not the memory.
+            first = pool.submit(open_session, original)
             del made  # and with it the view, which takes more memory than all else
             self.model.close_view()
             result: Rewritten = pickle.loads(packed)  # anew: what was made amid the view would hold its memory pages
             self.model.save_showing(changed, shown)
-            # A session is opened without the interpreter lock, while work goes on here; two at once would only hinder
-            # each other.
-            first, second = (pool.submit(open_session, path) for path in (original, changed))
+            second = pool.submit(open_session, changed)
             after: Totals | None = measure()
             log.info("comparing with the original")
             verdict = compare(original, changed, dims=dims, seed=seed, opening=(first, second))

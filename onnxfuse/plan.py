@@ -139,14 +139,15 @@ def _price(rule: Rule, match: Match, place: Surroundings, device: Device, max_in
         raise NotLegal("its cost is unknown at the assumed dims; bind the free dims with --dim")
     if reason := compute_bound_reason(old, device, max_intensity):
         raise NotLegal(reason)
-    near = _neighbours(match, place) if target.chains else ((), ())
-    inner = {t.name for n in match.old for t in n.outputs if _inner(t, place)} | _inner_inputs(match, place)
-    before = [*near[0], *old, *near[1]]
     new, nbytes = _replacement(match, old, place)
-    after = [*near[0], *new, *near[1]]
-    new_inner = inner | {name for p in new for name in p.outputs if name in match.like}
-    t0 = run_seconds(before, target, device, place.nbytes, inner)
-    t1 = run_seconds(after, target, device, nbytes, new_inner)
+    if target.chains:
+        near = _neighbours(match, place)
+        inner = {t.name for n in match.old for t in (*n.inputs, *n.outputs) if t.name and _inner(t, place)}
+        new_inner = inner | {name for p in new for name in p.outputs if name in match.like}
+        t0 = run_seconds([*near[0], *old, *near[1]], target, device, place.nbytes, inner)
+        t1 = run_seconds([*near[0], *new, *near[1]], target, device, nbytes, new_inner)
+    else:
+        t0, t1 = (run_seconds(pieces, target, device, nbytes, ()) for pieces in (old, new))
     cost0, cost1 = _sum(old), _sum(new)
     if t0 is None or t1 is None or cost0.bytes is None or cost1.bytes is None:
         raise NotLegal("its cost is unknown at the assumed dims; bind the free dims with --dim")
@@ -177,10 +178,6 @@ def _piece(node: gs.Node, place: Surroundings) -> Piece:
 def _inner(tensor: gs.Tensor, place: Surroundings) -> bool:
     editor = place.scope.editor
     return not editor.is_output(tensor) and editor.use_count(tensor) == 1
-
-
-def _inner_inputs(match: Match, place: Surroundings) -> set[str]:
-    return {t.name for n in match.old for t in n.inputs if t.name and _inner(t, place)}
 
 
 def _neighbours(match: Match, place: Surroundings) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
