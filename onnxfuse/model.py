@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
@@ -130,11 +129,13 @@ class Model:
             bridge.splice(self._graph, self.proto)
             self._forget()
 
-    def close_view(self) -> None:
-        """Frees the view, by a collection, since its nodes and tensors refer to each other; `graph` makes a new one."""
+    def close_view(self, removed: Iterable[gs.Node] = ()) -> None:
+        """Frees the view, and nodes that were removed from it; all of them are void. `graph` makes a new one."""
         if self._graph is not None:
+            from onnxfuse import bridge
+
+            bridge.release(self._graph, removed)
             self._graph = None
-            gc.collect()
 
     @property
     def changed(self) -> bool:

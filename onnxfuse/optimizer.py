@@ -110,8 +110,8 @@ class Optimizer:
             # A session is opened without the interpreter lock, while work goes on here; two at once would only hinder
             # each other, and earlier than now there is not the memory.
             first = pool.submit(open_session, original)
-            del made  # and with it the view, which takes more memory than all else
-            self.model.close_view()
+            self.model.close_view(node for choice in made.choices for node in choice.match.old)
+            del made  # with the view gone, this frees more memory than all else takes
             result: Rewritten = pickle.loads(packed)  # anew: what was made amid the view would hold its memory pages
             self.model.save_showing(changed, shown)
             second = pool.submit(open_session, changed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -60,6 +60,18 @@ def walk(graph: gs.Graph) -> Iterator[gs.Graph]:
         yield current
         for node in current.nodes:
             todo += bodies(node)
+
+
+def release(graph: gs.Graph, removed: Iterable[gs.Node] = ()) -> None:
+    """Takes a view apart that is needed no more, and nodes that were removed from it.
+
+    Nodes and tensors refer to each other: without this it takes a collection of all objects there are to free them.
+    """
+    for nodes in ([n for g in walk(graph) for n in g.nodes], removed):
+        for node in nodes:
+            for tensor in (*node.__dict__.get("inputs", ()), *node.__dict__.get("outputs", ())):
+                tensor.__dict__.clear()
+            node.__dict__.clear()
 
 
 def metadata(node: gs.Node) -> dict[str, str]:
