@@ -30,6 +30,7 @@ from onnxfuse.verification import Reference, Verdict, compare, open_session
 
 log = logging.getLogger(__name__)
 UNCHANGED = Verdict(True, 0.0, (), 0, None)  # the same bytes compute the same
+_ROOM = 30_000  # rewrites; the view and the plan of more take the memory of a session, which then opens later
 _SHOWN = 200  # values inside the model that are compared, at most twice as many
 
 
@@ -106,10 +107,11 @@ class Optimizer:
         before, shown = interface.of(self.model.proto), self._shown(made)
         with _candidates(self.model, out) as (original, changed), ThreadPoolExecutor(1) as pool:
             self.model.save_showing(original, shown)
-            packed = pickle.dumps(self._apply(made))
             # A session is opened without the interpreter lock, while work goes on here; two at once would only hinder
-            # each other, and earlier than now there is not the memory.
-            first = pool.submit(open_session, original)
+            # each other.
+            first = pool.submit(open_session, original) if len(made.choices) <= _ROOM else None
+            packed = pickle.dumps(self._apply(made))
+            first = first or pool.submit(open_session, original)
             self.model.close_view(node for choice in made.choices for node in choice.match.old)
             del made  # with the view gone, this frees more memory than all else takes
             result: Rewritten = pickle.loads(packed)  # anew: what was made amid the view would hold its memory pages
