@@ -229,9 +229,15 @@ class Model:
             self.proto.opset_import.add(domain=domain, version=version)
             self._forget()
 
-    def annotate(self, notes: Sequence[Mapping[str, str]]) -> None:
-        """Sets entries of `metadata_props`, one mapping for each node of the main graph, in order."""
-        for node, note in zip(self.proto.graph.node, notes, strict=True):
+    def annotate(self, notes: Sequence[Mapping[str, str]], path: Sequence[tuple[int, str]] = ()) -> None:
+        """Sets entries of `metadata_props`, one mapping for each node of a graph, in order.
+
+        path: to a body, by the index of a node and the name of its graph attribute at each level; () is the main graph.
+        """
+        graph = self.proto.graph
+        for index, attribute in path:
+            graph = next(a.g for a in graph.node[index].attribute if a.name == attribute)
+        for node, note in zip(graph.node, notes, strict=True):
             known = {e.key: e for e in node.metadata_props}
             for key, value in note.items():
                 entry = known.get(key) or node.metadata_props.add(key=key)

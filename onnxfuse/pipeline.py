@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -140,6 +140,8 @@ def analyze(
     report = _analysis(source, goal, machine, dims or {}, max_intensity)
     if annotate is not None:
         source.annotate([_note(row) for row in report.nodes])
+        for path, rows in _body_rows(bind(source, report.dims).facts, machine):
+            source.annotate([_note(row) for row in rows], path)
         source.save(annotate)
     return report
 
@@ -205,6 +207,20 @@ def _check_writable(out: Path) -> None:
         raise OutputError(f"{out}: is a folder; name a file")
     if not out.absolute().parent.is_dir():
         raise OutputError(f"{out}: the folder {out.absolute().parent} does not exist")
+
+
+_Path = tuple[tuple[int, str], ...]
+
+
+def _body_rows(
+    facts: Facts, device: devices.Device, path: _Path = ()
+) -> Iterator[tuple[_Path, tuple[roofline.Row, ...]]]:
+    """The rows of every branch and loop body, each for one execution, with the way to it."""
+    for (index, attribute), body in facts.bodies.items():
+        if attribute:
+            here = (*path, (index, attribute))
+            yield here, roofline.rows(body, costs(body), device)
+            yield from _body_rows(body, device, here)
 
 
 def _note(row: roofline.Row) -> dict[str, str]:

@@ -260,6 +260,26 @@ def test_annotate_writes_the_numbers_into_the_nodes(tmp_path: Path) -> None:
     assert annotated == source  # nothing else was touched
 
 
+def test_annotate_reaches_into_branches(tmp_path: Path) -> None:
+    body = """y = If (c) <then_branch = t () => (float[8] u) { u = Relu(x) },
+                        else_branch = e () => (float[8] v) { w = Neg(x) v = Abs(w) }>"""
+    (tmp_path / "m.onnx").write_bytes(
+        graph(body, inputs="float[8] x, bool c", outputs="float[8] y").SerializeToString()
+    )
+    assert onnxfuse("analyze", tmp_path / "m.onnx", "--annotate", tmp_path / "a.onnx").returncode == 0
+    (node,) = onnx.load(tmp_path / "a.onnx").graph.node
+    inner = [n for a in node.attribute for n in a.g.node]
+    assert [n.op_type for n in inner] == ["Relu", "Neg", "Abs"]
+    for n in inner:
+        props = {p.key: p.value for p in n.metadata_props}
+        assert (props["onnxfuse.flops"], props["onnxfuse.bytes_read"], props["onnxfuse.bytes_written"]) == (
+            "8",
+            "32",
+            "32",
+        )
+    assert {p.key: p.value for p in node.metadata_props}["onnxfuse.flops"] == "16"  # the larger branch
+
+
 def test_help_version_devices_and_rules() -> None:
     assert "optimize" in onnxfuse("--help").stdout
     assert onnxfuse("--version").stdout.startswith("onnxfuse, version ")
