@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -172,14 +173,14 @@ def _analysis(
 
 
 def _executed(
-    model: Model, facts: Facts, prices: tuple[Cost, ...], target: targets.Target, device: devices.Device
+    program: ir.Program, facts: Facts, prices: tuple[Cost, ...], target: targets.Target, device: devices.Device
 ) -> roofline.Totals:
     """Totals of a model as the target executes it: functions inlined, and the time of the kernels that it makes."""
-    graph = model.program.graph
+    graph = program.graph
     exported = {*graph.outputs, *ir.captured(graph)}
     rows = roofline.rows(facts, prices, device)
     run = executed_rows(facts, target, device) if inlined_bodies(facts, target) else rows
-    totals = roofline.totals(run, model.program, facts)
+    totals = roofline.totals(run, program, facts)
     return replace(totals, seconds=graph_seconds(facts, rows, prices, exported, target, device))
 
 
@@ -269,15 +270,20 @@ def optimize(
     source = _load(model)
     if out is not None:
         _check_writable(Path(out))
+    program = source.program
     bound = bind(source, dims or {})
-    free = bound.dims or source.program.overridable
-    known = infer(source.program, {}, source.array, general=True) if free else bound.facts
-    before = _executed(source, bound.facts, bound.costs, goal, machine)
+    free = bound.dims or program.overridable
+    known = infer(program, {}, source.array, general=True) if free else bound.facts
     optimizer = Optimizer(source, goal, machine, known, bound, chosen_rules, max_intensity)
 
+    @cache
+    def before() -> roofline.Totals:
+        return _executed(program, bound.facts, bound.costs, goal, machine)
+
     def measure() -> roofline.Totals:
+        before()  # here, where the optimizer waits for sessions anyway
         changed = infer(source.program, bound.dims, source.array)
-        return _executed(source, changed, costs(changed), goal, machine)
+        return _executed(source.program, changed, costs(changed), goal, machine)
 
     outcome = optimizer.run(None if out is None else Path(out), dims or {}, seed, verify, measure)
     if out is not None:
@@ -289,8 +295,8 @@ def optimize(
         machine.name,
         bound.dims,
         bound.assumed,
-        before,
-        outcome.after or before,
+        before(),
+        outcome.after or before(),
         outcome.made.fusions,
         outcome.made.refused,
         outcome.verdict,
