@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnxfuse import candidates, devices, ir, roofline, targets
-from onnxfuse.binding import bind
+from onnxfuse.binding import Bound, bind
 from onnxfuse.cost import Cost, costs
 from onnxfuse.errors import OutputError, UsageError
 from onnxfuse.execution import executed_rows, graph_seconds, inlined_bodies, piece, value_bytes
@@ -88,7 +88,8 @@ class Result:
 
     def analysis(self, device: devices.Device, *, max_intensity: float | None = None) -> Analysis:
         """What `analyze` finds in the optimized model, at the same sizes of the free dimensions."""
-        return _analysis(self._model, targets.find(self.target), device, self.dims, max_intensity)
+        bound = bind(self._model, self.dims)
+        return _analysis(self._model, targets.find(self.target), device, bound, max_intensity)
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain data with the stable names of the `--json` output."""
@@ -138,20 +139,20 @@ def analyze(
     goal = targets.find(target)
     machine = devices.find(device or goal.device)
     source = _load(model)
-    report = _analysis(source, goal, machine, dims or {}, max_intensity)
+    bound = bind(source, dims or {})
+    report = _analysis(source, goal, machine, bound, max_intensity)
     if annotate is not None:
         source.annotate([_note(row) for row in report.nodes])
-        for path, rows in _body_rows(bind(source, report.dims).facts, machine):
+        for path, rows in _body_rows(bound.facts, machine):
             source.annotate([_note(row) for row in rows], path)
         source.save(annotate)
     return report
 
 
 def _analysis(
-    source: Model, goal: targets.Target, machine: devices.Device, dims: Dims, max_intensity: float | None
+    source: Model, goal: targets.Target, machine: devices.Device, bound: Bound, max_intensity: float | None
 ) -> Analysis:
     program = source.program
-    bound = bind(source, dims)
     facts, prices = bound.facts, bound.costs
     rows = roofline.rows(facts, prices, machine)
     pieces = [piece(node, facts, price) for node, price in zip(facts.nodes, prices, strict=True)]

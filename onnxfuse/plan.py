@@ -35,7 +35,6 @@ class Choice:
 
     key: Key
     match: Match
-    graph: gs.Graph
     node: str
     sources: tuple[str, ...]
     bytes_saved: int
@@ -156,7 +155,6 @@ def _price(rule: Rule, match: Match, place: Surroundings, device: Device, max_in
     return Choice(
         (rule.name, place.path, old[-1].outputs[0]),
         match,
-        place.graph,
         old[0].label,
         tuple(p.label for p in old),
         int(cost0.bytes) - int(cost1.bytes),  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from onnxfuse.plan import EXACT_CLUSTER, Choice, _choose
 
 
 def choice(name: str, nodes: list[Any], gain: float) -> Choice:
-    return Choice(("rule", "", name), SimpleNamespace(old=nodes), None, name, (), 1, 0, gain, 1.0)  # type: ignore[arg-type]
+    return Choice(("rule", "", name), SimpleNamespace(old=nodes), name, (), 1, 0, gain, 1.0)  # type: ignore[arg-type]
 
 
 def random_choices(rng: np.random.Generator, n: int, width: int) -> list[Choice]:
