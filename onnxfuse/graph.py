@@ -164,6 +164,17 @@ class Editor:
         for node, index in self.uses(old):
             self.set_input(node, index, new)
 
+    def make_instead(self, tensor: gs.Tensor, other: gs.Tensor) -> None:
+        """Lets the node that makes `other` make `tensor`, which keeps its name and place, and be read instead."""
+        maker = other.inputs[0]
+        index = next(i for i, t in enumerate(maker.outputs) if t is other)
+        list.__setitem__(maker.outputs, index, tensor)
+        _assign(other.inputs, ())
+        list.append(tensor.inputs, maker)
+        self.rewire(other, tensor)
+        graph = self.owner(maker)
+        self._touched[id(graph)] = graph
+
     def finish(self) -> None:
         """Brings gs's lists up to date and mends the order of nodes where an edit broke it: ready for `splice`.
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import onnx_graphsurgeon as gs
 from onnx.parser import parse_function
 
 from onnxfuse import interface, ir, plan, rewrite
@@ -23,10 +24,12 @@ from onnxfuse.facts import Facts
 from onnxfuse.graph import Editor
 from onnxfuse.model import Model
 from onnxfuse.patterns import Refusal, Rule
+from onnxfuse.plan import Key, Plan
 from onnxfuse.rewrite import Fusion
 from onnxfuse.roofline import Totals
 from onnxfuse.targets import Target
 from onnxfuse.verification import Reference, Verdict, compare, open_session
+from onnxfuse.worklist import Worklist
 
 log = logging.getLogger(__name__)
 UNCHANGED = Verdict(True, 0.0, (), 0, None)  # the same bytes compute the same
@@ -57,11 +60,42 @@ def _candidates(model: Model, out: Path | None) -> Iterator[tuple[Path, Path]]:
                 path.unlink(missing_ok=True)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Draft:
+    """What was rewritten in the view, and the fusions that are planned there."""
+
+    work: Worklist | None
+    plan: Plan
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """A key for each rewrite and each fusion, in order."""
+        return (*(self.work.made if self.work else ()), *(choice.key for choice in self.plan.choices))
+
+    @property
+    def refused(self) -> tuple[Refusal, ...]:
+        """What was nearly a rewrite or did not pay."""
+        return (*(self.work.refused.values() if self.work else ()), *self.plan.refused)
+
+    @property
+    def removed(self) -> Iterator[gs.Node]:
+        """The nodes that the view lost."""
+        yield from self.work.removed if self.work else ()
+        yield from (node for choice in self.plan.choices for node in choice.match.old)
+
+    @property
+    def values(self) -> frozenset[str]:
+        """Names of the values that the nodes of the main graph will make."""
+        made = self.work.values() if self.work else set()
+        inner = {t.name for c in self.plan.choices for n in c.match.old for t in n.outputs}
+        return frozenset(made - inner | {t.name for c in self.plan.choices for t in c.match.new.outputs})
+
+
 @dataclass(frozen=True, slots=True)
 class Rewritten:
     """What was rewritten, a key and a fusion each, and what was refused."""
 
-    keys: tuple[plan.Key, ...]
+    keys: tuple[Key, ...]
     fusions: tuple[Fusion, ...]
     refused: tuple[Refusal, ...]
 
@@ -98,9 +132,9 @@ class Optimizer:
 
         Raises Finding where the original does not run, or no result verifies.
         """
-        made = self._plan()
-        log.info("%d rewrites chosen, %d refused", len(made.choices), len(made.refused))
-        if not made.choices:
+        made = self._draft()
+        log.info("%d rewrites chosen, %d refused", len(made.keys), len(made.refused))
+        if not made.keys:
             return Outcome(Rewritten((), (), made.refused), UNCHANGED if verify else None, (), None)
         if not verify:
             return Outcome(self._apply(made), None, (), measure())
@@ -109,10 +143,10 @@ class Optimizer:
             self.model.save_showing(original, shown)
             # A session is opened without the interpreter lock, while work goes on here; two at once would only hinder
             # each other.
-            first = pool.submit(open_session, original) if len(made.choices) <= _ROOM else None
+            first = pool.submit(open_session, original) if len(made.keys) <= _ROOM else None
             packed = pickle.dumps(self._apply(made))
             first = first or pool.submit(open_session, original)
-            self.model.close_view(node for choice in made.choices for node in choice.match.old)
+            self.model.close_view(made.removed)
             del made  # with the view gone, this frees more memory than all else takes
             result: Rewritten = pickle.loads(packed)  # anew: what was made amid the view would hold its memory pages
             self.model.save_showing(changed, shown)
@@ -128,31 +162,45 @@ class Optimizer:
             raise Finding(f"not verified, nothing was written: {problem}")
         return Outcome(result, verdict, rolled_back, after)
 
-    def _shown(self, made: plan.Plan) -> dict[str, int]:
-        """Values that are compared beside the outputs: what the fused nodes of the main graph make, with their dtypes.
+    def _shown(self, made: Draft) -> dict[str, int]:
+        """Values that are compared beside the outputs: what new nodes of the main graph make in the place of old ones,
+        with their dtypes.
 
         An output may hide an error (a network of constant weights, a pool behind). Of many nodes some are taken.
         """
-        names = [name for _, path, name in (c.key for c in made.choices) if not path]
+        left = made.values
+        original = {name for node in self.bound.facts.nodes for name in node.outputs}
+        wanted = (name.partition("#")[0] for _, path, name in made.keys if not path)
+        names = [name for name in dict.fromkeys(wanted) if name in left and name in original]
         dtypes = {name: self.bound.facts[name].dtype for name in names[:: len(names) // _SHOWN + 1]}
         return {name: dtype for name, dtype in dtypes.items() if dtype}
 
-    def _plan(self) -> plan.Plan:
+    def _draft(self, allowed: frozenset[Key] | None = None) -> Draft:
+        """Rewrite the view, and plan the fusions of what is there then; only those of these keys, None for all."""
         roots = {root for rule in self.rules for root in rule.roots}
         if not any(node.op_type in roots for node in ir.all_nodes(self.model.program.graph)):
-            return plan.Plan(None, (), ())
+            return Draft(None, Plan(None, (), ()))
         editor = Editor(self.model.graph)
         places = plan.surroundings(self.model, editor, self.known, self.bound, self.target)
-        return plan.make(editor, places, self.rules, self.device, self.max_intensity, self._accepts)
+        work = Worklist(self.model, editor, places, self.device, allowed)
+        work.run(rule for rule in self.rules if rule.pairs is None)
+        fusions = [rule for rule in self.rules if rule.pairs is not None]
+        made = plan.make(editor, places, fusions, self.device, self.max_intensity, self._accepts)
+        if allowed is not None:
+            made = Plan(editor, tuple(c for c in made.choices if c.key in allowed), made.refused)
+        return Draft(work, made)
 
     def _accepts(self, definition: str) -> bool:
         return self.model.accepts(parse_function(definition))
 
-    def _apply(self, made: plan.Plan, keys: frozenset[plan.Key] | None = None) -> Rewritten:
-        """Make the choices, or those with the given keys."""
-        chosen = [c for c in made.choices if keys is None or c.key in keys]
-        fusions = rewrite.apply(self.model, made.editor, chosen) if made.editor and chosen else ()
-        return Rewritten(tuple(c.key for c in chosen), fusions, made.refused)
+    def _apply(self, made: Draft) -> Rewritten:
+        """Bring what was drafted into the model."""
+        first = tuple(made.work.made.values()) if made.work else ()
+        then: tuple[Fusion, ...] = ()
+        if made.plan.editor and made.keys:
+            domains = made.work.domains if made.work else ()
+            then = rewrite.apply(self.model, made.plan.editor, made.plan.choices, domains)
+        return Rewritten(made.keys, (*first, *then), made.refused)
 
     def _roll_back(
         self,
@@ -169,7 +217,7 @@ class Optimizer:
 
         def attempt(kept: frozenset[int]) -> tuple[Rewritten, Verdict]:
             self.model.restore()
-            left = self._apply(self._plan(), frozenset(made.keys[i] for i in kept))
+            left = self._apply(self._draft(frozenset(made.keys[i] for i in kept)))
             self.model.save_showing(changed, shown)
             return left, reference.check(changed)
 

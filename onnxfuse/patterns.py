@@ -1,7 +1,8 @@
 """Pieces to match with: the surroundings of a node, and what a rule answers about it.
 
-A rule looks at one root node and answers `Match` (what may be replaced by what), `Refusal` (this is nearly the pattern,
-but not legal, and why) or None (not the pattern). Legality only: whether it pays is the plan's business.
+A rule looks at one root node and answers `Match` (nodes that one fused node may stand for) or `Rewrite` (values that
+may be computed otherwise), None (not the pattern), or raises NotLegal (nearly the pattern, but not legal, and why).
+Legality only: whether it pays is the engine's business.
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from onnx import defs
 
 from onnxfuse import ir
 from onnxfuse.facts import Facts, Value
@@ -53,6 +57,18 @@ class Match:
     like: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Rewrite:
+    """Values of the graph may be computed otherwise; what only served the old way disappears with it.
+
+    new:  the nodes of the new way, producers first; a value of the graph that one of them makes is replaced.
+    same: (old value, other value) pairs: who reads the old one may read the other.
+    """
+
+    new: tuple[gs.Node, ...] = ()
+    same: tuple[tuple[gs.Tensor, gs.Tensor], ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """A rule that nearly matched or did not pay: the rule, the node it is about, and why, for `--explain`."""
@@ -66,21 +82,26 @@ class Refusal:
 class Rule:
     """One rewrite: `match` is called for every node whose operator is in `roots` (default domain).
 
-    pairs: the neighbouring operators that it makes one node of on a target.
+    pairs: of a rule that answers `Match`, the neighbouring operators that it makes one node of on a target; None for
+        one that answers `Rewrite`.
+    stage: the rewrites of a stage are made until none is left, then those of the next one.
+    measured: targets on which a measurement, told in `doc`, says that it pays, whatever the roofline says.
     """
 
     name: str
     roots: frozenset[str]
-    pairs: Callable[[Target], frozenset[tuple[str, str]]]
-    match: Callable[[gs.Node, Scope], Match | None]
+    pairs: Callable[[Target], frozenset[tuple[str, str]]] | None
+    match: Callable[[gs.Node, Scope], Match | Rewrite | None]
     doc: str
+    stage: int = 0
+    measured: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scope:
     """One graph or body with what is known of it: facts hold for every binding of the model's free dims.
 
-    pinned: names that something outside the graphs refers to.
+    pinned: names that something outside the graphs refers to. array: reads the elements of a stored constant.
     """
 
     editor: Editor
@@ -88,10 +109,30 @@ class Scope:
     opset: int
     target: Target
     pinned: frozenset[str]
+    array: Callable[[gs.Constant], np.ndarray]
 
     def value(self, tensor: gs.Tensor) -> Value:
         """Facts of a tensor."""
         return self.facts[tensor.name]
+
+    def supports(self, op_type: str) -> bool:
+        """Whether the model's opset has an operator."""
+        return bool(defs.has(op_type, self.opset, ""))
+
+    def constant(self, tensor: gs.Tensor) -> np.ndarray | None:
+        """The elements of a value that no caller can change: an initializer, a Constant node; None for any other."""
+        if _is_stored(tensor):
+            return self.array(tensor)
+        value = self.value(tensor)
+        if value.constant and value.data is not None and value.data.dtype != object:
+            return value.data
+        producer = self.editor.producer(tensor)
+        if producer is None or not value.constant:
+            return None
+        if is_op(producer, "Identity"):
+            return self.constant(producer.inputs[0])
+        held = producer.attrs.get("value") if is_op(producer, "Constant") else None
+        return self.array(held) if _is_stored(held) else _numbers(value)
 
     def sole_consumer(self, node: gs.Node) -> gs.Node | None:
         """The one node that reads the node's first output; None when several do.
@@ -117,3 +158,48 @@ class Scope:
 def is_op(node: gs.Node | None, *op_types: str) -> bool:
     """Whether a node is one of these operators of the default domain."""
     return node is not None and node.op in op_types and (node.domain or "") in ("", "ai.onnx")
+
+
+def _is_stored(tensor: Any) -> bool:
+    return type(tensor).__name__ == "Constant"  # gs.Constant, without importing graphsurgeon
+
+
+def _numbers(value: Value) -> np.ndarray | None:
+    """Known integers as an array of their dtype; None where one is symbolic."""
+    from onnx import helper
+
+    if value.data is None or not all(isinstance(d, int) for d in value.data.reshape(-1)):
+        return None
+    return value.data.astype(helper.tensor_dtype_to_np_dtype(value.dtype))
+
+
+class Build:
+    """The new nodes of a `Rewrite` in the making, named after a node of the old way.
+
+    build = Build(scope, node); build("Add", build("Mul", x, build.constant(s)), b, out=y); return build.rewrite()
+    """
+
+    def __init__(self, scope: Scope, like: gs.Node) -> None:
+        self._scope, self._name = scope, like.name or like.op
+        self.nodes: list[gs.Node] = []
+
+    def __call__(
+        self, op_type: str, *inputs: gs.Tensor | None, out: gs.Tensor | None = None, domain: str = "", **attrs: Any
+    ) -> gs.Tensor:
+        """Adds a node; gives its output, a new value unless `out` says which. An input None is absent."""
+        from onnx_graphsurgeon import Variable
+
+        editor = self._scope.editor
+        if out is None:
+            out = editor.value(f"{self._name}/{op_type}")
+        given = [Variable.empty() if t is None else t for t in inputs]
+        self.nodes.append(editor.node(op_type, given, [out], attrs=attrs, name=self._name, domain=domain))
+        return out
+
+    def constant(self, array: np.ndarray | np.generic) -> gs.Constant:
+        """A new constant in the array's own dtype."""
+        return self._scope.editor.constant(f"{self._name}/constant", array)
+
+    def rewrite(self, *same: tuple[gs.Tensor, gs.Tensor]) -> Rewrite:
+        """The nodes so far, and values that others may stand for."""
+        return Rewrite(tuple(self.nodes), same)

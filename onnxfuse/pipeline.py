@@ -236,7 +236,7 @@ def _pairs(target: targets.Target) -> dict[tuple[str, str], str]:
     """(producer, consumer) operators → the rewrite that makes them one node on a target."""
     from onnxfuse.rules import all_rules
 
-    return {pair: rule.name for rule in all_rules().values() for pair in rule.pairs(target)}
+    return {pair: r.name for r in all_rules().values() if r.pairs for pair in r.pairs(target)}
 
 
 def optimize(

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import onnx_graphsurgeon as gs
 
+from onnxfuse import ir
 from onnxfuse.binding import Bound
 from onnxfuse.candidates import compute_bound_reason
 from onnxfuse.cost import Cost, costs, node_cost, total
@@ -60,19 +61,25 @@ class Plan:
 class Surroundings:
     """One graph or body: what holds for every binding (`scope`), and what it costs at the assumed one.
 
-    path: where a body stands, "" for the main graph; costs: by position; index: id of a node → its position.
+    path: where a body stands, "" for the main graph; records: id of a node → its record and its cost; made: the nodes
+    that rewrites have brought, by id. The last two, and the facts, change with the graph.
     """
 
     graph: gs.Graph
     path: str
     scope: Scope
     bound: Facts
-    costs: tuple[Cost, ...]
-    index: dict[int, int]
+    records: dict[int, tuple[ir.Node, Cost]]
+    made: dict[int, gs.Node] = field(default_factory=dict)
 
     def label(self, node: gs.Node) -> str:
         """How a node is called in reports; the text is the record's, so that keeping it does not keep the view."""
-        return label(self.bound.nodes[self.index[id(node)]])
+        return label(self.records[id(node)][0])
+
+    def piece(self, node: gs.Node) -> Piece:
+        """A node as a piece."""
+        record, cost = self.records[id(node)]
+        return piece(record, self.bound, cost)
 
     def nbytes(self, name: str) -> int | None:
         """Bytes of a value at the assumed dims."""
@@ -85,9 +92,9 @@ def surroundings(model: Model, editor: Editor, known: Facts, bound: Bound, targe
     opset, pinned = model.opsets.get("", 1), model.pinned()
     while todo:
         here, path, general, at, table = todo.pop()
-        index = {id(node): i for i, node in enumerate(here.nodes)}
-        scope = Scope(editor, general, opset, target, pinned)
-        found.append(Surroundings(here, path, scope, at, table, index))
+        records = {id(n): (record, cost) for n, record, cost in zip(here.nodes, at.nodes, table, strict=True)}
+        scope = Scope(editor, general, opset, target, pinned, model.array)
+        found.append(Surroundings(here, path, scope, at, records))
         for i, node in enumerate(here.nodes):
             for name, value in node.attrs.items():
                 key = (i, name)
@@ -121,7 +128,7 @@ def make(
             for rule in by_root.get(node.op, ()):
                 try:
                     match = rule.match(node, place.scope)
-                    if match is not None:
+                    if isinstance(match, Match):
                         if match.definition is not None and foreign(match.definition):
                             raise NotLegal(f"the model has another function '{ONNXFUSE}::{match.new.op_type}'")
                         choices.append(_price(rule, match, place, device, max_intensity))
@@ -133,17 +140,17 @@ def make(
 
 def _price(rule: Rule, match: Match, place: Surroundings, device: Device, max_intensity: float | None) -> Choice:
     """The choice with its gain. Raises NotLegal where it does not pay."""
-    target, old = place.scope.target, [_piece(n, place) for n in match.old]
+    target, old = place.scope.target, [place.piece(n) for n in match.old]
     if any(p.cost.intensity is None for p in old):
         raise NotLegal("its cost is unknown at the assumed dims; bind the free dims with --dim")
     if reason := compute_bound_reason(old, device, max_intensity):
         raise NotLegal(reason)
     new, nbytes = _replacement(match, old, place)
     if target.chains:
-        near = _neighbours(match, place)
-        inner = {t.name for n in match.old for t in (*n.inputs, *n.outputs) if t.name and _inner(t, place)}
-        new_inner = inner | {name for p in new for name in p.outputs if name in match.like}
-        t0 = run_seconds([*near[0], *old, *near[1]], target, device, place.nbytes, inner)
+        near = neighbours(match.old, match.new.outputs, place)
+        single = {t.name for n in match.old for t in (*n.inputs, *n.outputs) if t.name and inner(t, place)}
+        new_inner = single | {name for p in new for name in p.outputs if name in match.like}
+        t0 = run_seconds([*near[0], *old, *near[1]], target, device, place.nbytes, single)
         t1 = run_seconds([*near[0], *new, *near[1]], target, device, nbytes, new_inner)
     else:
         t0, t1 = (run_seconds(pieces, target, device, nbytes, ()) for pieces in (old, new))
@@ -168,30 +175,29 @@ def _sum(pieces: Iterable[Piece]) -> Cost:
     return total(tuple(p.cost for p in pieces))
 
 
-def _piece(node: gs.Node, place: Surroundings) -> Piece:
-    index = place.index[id(node)]
-    return piece(place.bound.nodes[index], place.bound, place.costs[index])
-
-
-def _inner(tensor: gs.Tensor, place: Surroundings) -> bool:
+def inner(tensor: gs.Tensor, place: Surroundings) -> bool:
+    """Whether a value has one use and nobody outside sees it."""
     editor = place.scope.editor
     return not editor.is_output(tensor) and editor.use_count(tensor) == 1
 
 
-def _neighbours(match: Match, place: Surroundings) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
-    """The nodes before and behind the match which the runtime may execute together with it."""
-    editor, ids = place.scope.editor, {id(n) for n in match.old}
+def neighbours(
+    old: Sequence[gs.Node], outputs: Iterable[gs.Tensor], place: Surroundings
+) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
+    """The nodes before `old` and behind what they make, which the runtime may execute together with them."""
+    editor, ids = place.scope.editor, {id(n) for n in old}
     before: dict[int, gs.Node] = {}
     behind: dict[int, gs.Node] = {}
-    for node in match.old:
+    for node in old:
         for tensor in node.inputs:
             producer = editor.producer(tensor)
-            if producer is not None and id(producer) not in ids and id(producer) in place.index:
+            if producer is not None and id(producer) not in ids and id(producer) in place.records:
                 before[id(producer)] = producer
-    for consumer in editor.consumers(match.new.outputs[0]):
-        if id(consumer) in place.index:
-            behind[id(consumer)] = consumer
-    return tuple(_piece(n, place) for n in before.values()), tuple(_piece(n, place) for n in behind.values())
+    for tensor in outputs:
+        for consumer in editor.consumers(tensor):
+            if id(consumer) in place.records and id(consumer) not in ids:
+                behind[id(consumer)] = consumer
+    return tuple(place.piece(n) for n in before.values()), tuple(place.piece(n) for n in behind.values())
 
 
 def _replacement(match: Match, old: Sequence[Piece], place: Surroundings) -> tuple[list[Piece], Bytes]:

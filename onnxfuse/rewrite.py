@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from onnx.parser import parse_function
@@ -37,8 +37,8 @@ def _inherited(choice: Choice) -> dict[str, str]:
     return {k: v for k, v in found.items() if not k.startswith("onnxfuse.")}
 
 
-def apply(model: Model, editor: Editor, choices: Sequence[Choice]) -> tuple[Fusion, ...]:
-    """Make the chosen rewrites in the model, in plan order.
+def apply(model: Model, editor: Editor, choices: Sequence[Choice], domains: Iterable[str] = ()) -> tuple[Fusion, ...]:
+    """Make the chosen fusions in the model, in plan order; `domains` are those of nodes that are in the view already.
 
     A new node keeps the name of the first node that it stands for and lists its sources, the rule and the predicted
     gain in its `metadata_props`. Definitions of fused operators come in as local functions, once each.
@@ -74,7 +74,7 @@ def apply(model: Model, editor: Editor, choices: Sequence[Choice]) -> tuple[Fusi
         )
     editor.finish()
     model.apply()
-    for domain in dict.fromkeys(c.match.new.domain for c in choices):
+    for domain in dict.fromkeys((*filter(None, domains), *(c.match.new.domain for c in choices))):
         model.require_opset(domain, VERSION)
     for definition in dict.fromkeys(c.match.definition for c in choices):
         if definition is not None:

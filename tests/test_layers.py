@@ -11,7 +11,7 @@ import onnxfuse
 
 LAYERS = """
 errors jsonable devices ir bridge storage validity model graph facts cost memory roofline targets execution candidates
-patterns rules interface feeds binding plan rewrite differences runtime gpu verification bisection optimizer
+patterns rules interface feeds binding plan rewrite worklist differences runtime gpu verification bisection optimizer
 pipeline bench report cli
 """.split()  # noqa: SIM905 - a list of words reads better as words
 ROOT = Path(onnxfuse.__file__).parent

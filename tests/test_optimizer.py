@@ -27,11 +27,11 @@ def spoil(monkeypatch: pytest.MonkeyPatch, *bad: str) -> None:
     """Makes the rewrites at these nodes wrong: another activation."""
     right = rewrite.apply
 
-    def wrong(model, editor, choices):  # type: ignore[no-untyped-def]
+    def wrong(model, editor, choices, domains=()):  # type: ignore[no-untyped-def]
         for choice in choices:
             if choice.node in bad:
                 choice.match.new.attrs["activation"] = "Tanh"
-        return right(model, editor, choices)
+        return right(model, editor, choices, domains)
 
     monkeypatch.setattr(rewrite, "apply", wrong)
 

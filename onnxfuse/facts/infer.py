@@ -6,7 +6,7 @@ A node that is malformed or contradicts itself leaves its outputs unknown; it ne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +34,7 @@ from onnxfuse.facts import (  # noqa: F401  # they register their functions
 from onnxfuse.facts.expr import symbol
 from onnxfuse.facts.scope import Engine, Facts
 from onnxfuse.facts.value import Value
-from onnxfuse.ir import Program
+from onnxfuse.ir import Node, Program
 
 # Little-endian forms of the common types: many times faster than the general reader.
 _PLAIN: dict[int, str] = {onnx.TensorProto.FLOAT: "<f4", onnx.TensorProto.INT64: "<i8", onnx.TensorProto.INT32: "<i4"}
@@ -135,3 +135,20 @@ def infer(
             )
         inputs[name] = Value(declared.dtype, shape)
     return engine.graph(program.graph, inputs, program.opsets, None)
+
+
+def extend(
+    facts: Facts,
+    nodes: Sequence[Node],
+    program: Program,
+    read: Callable[[onnx.TensorProto], np.ndarray],
+    taken: set[str],
+) -> Facts:
+    """Facts of new nodes over the values of a scope, as a scope inside it; `facts` itself stays as it is.
+
+    nodes: in order, without bodies. taken: the names of the model's symbols; it grows by those of new dimensions that
+    depend on data.
+    """
+    inner = Facts(tuple(nodes), facts.opsets, outer=facts)
+    Engine(program, read, taken, general=True).run(inner, {})
+    return inner

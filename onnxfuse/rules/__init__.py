@@ -1,7 +1,8 @@
 """The rewrites: one file each, found automatically.
 
-A rule file has the algebra in its docstring, `ROOTS` (operators at which it is tried), `pairs(target)` (neighbours
-that it merges there, for the candidates of `analyze`), `match(node, scope)`, and `BEFORE`/`AFTER` as ONNX text.
+A rule file has the algebra in its docstring, `ROOTS` (operators at which it is tried), `match(node, scope)`, and
+`BEFORE`/`AFTER` as ONNX text. One that answers `Match`, a fusion, has `pairs(target)`: the neighbours that it merges
+there, for the candidates of `analyze`. One that answers `Rewrite` has a `STAGE` and may have `MEASURED` (see `Rule`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,15 @@ def all_rules() -> dict[str, Rule]:
         if info.name.startswith("_"):
             continue
         module = importlib.import_module(f"{__name__}.{info.name}")
-        found[info.name] = Rule(info.name, frozenset(module.ROOTS), module.pairs, module.match, module.__doc__ or "")
+        found[info.name] = Rule(
+            info.name,
+            frozenset(module.ROOTS),
+            getattr(module, "pairs", None),
+            module.match,
+            module.__doc__ or "",
+            getattr(module, "STAGE", 0),
+            frozenset(getattr(module, "MEASURED", ())),
+        )
     return found
 
 
