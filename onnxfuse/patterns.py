@@ -62,11 +62,13 @@ class Rewrite:
     """Values of the graph may be computed otherwise; what only served the old way disappears with it.
 
     new:  the nodes of the new way, producers first; a value of the graph that one of them makes is replaced.
-    same: (old value, other value) pairs: who reads the old one may read the other.
+    same: (old value, other value) pairs: who reads the old one may read the other, which may be a new constant.
+    unread: nodes whose values nobody reads.
     """
 
     new: tuple[gs.Node, ...] = ()
     same: tuple[tuple[gs.Tensor, gs.Tensor], ...] = ()
+    unread: tuple[gs.Node, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ same shape functions. A node disappears when nothing reads it any more.
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ from onnxfuse.execution import Piece, piece, run_seconds, value_bytes
 from onnxfuse.facts import Facts, Value, extend, symbols
 from onnxfuse.graph import Editor
 from onnxfuse.model import Model
-from onnxfuse.patterns import NotLegal, Refusal, Rewrite, Rule
+from onnxfuse.patterns import NotLegal, Refusal, Rewrite, Rule, is_op
 from onnxfuse.plan import Key, Surroundings, neighbours
 from onnxfuse.rewrite import Fusion
 
@@ -32,6 +32,7 @@ MOST_GROWTH = 0.01  # of the model's bytes that rewrites may add in all …
 LEAST_ROOM = 4096  # … or these
 _NEAR = 4  # steps from a rewrite within which a rule may start whose pattern it completes
 _CROWD = 64  # readers of a value beyond which it is no part of a pattern
+_MOST_TIMES = 64  # one rule makes one value otherwise; two rules that undo each other end there
 _SMALL = 64  # elements of a constant whose contents facts keep, and which is stored once
 _EPSILON = 1e-9  # times closer than this are equal; they are sums of some terms each
 
@@ -59,23 +60,28 @@ class Worklist:
         self._program = model.program
         self._room = max(LEAST_ROOM, int(MOST_GROWTH * model.weight_bytes()))
         self._repeats: Counter[Key] = Counter()
-        self._todo: dict[int, gs.Node] = {}
+        self._todo: OrderedDict[int, gs.Node] = OrderedDict()
         dims = (
             d for p in places for v in p.scope.facts.values.values() for d in v.shape or () if not isinstance(d, int)
         )
         self._taken = {name for d in set(dims) for name in symbols(d)}
 
     def run(self, rules: Iterable[Rule]) -> None:
-        """Makes every rewrite of these rules, stage by stage, then brings the view's lists up to date."""
+        """Makes every rewrite of these rules, stage by stage, then brings the view's lists up to date.
+
+        What a stage changes is looked at again by the rules of the stages before it, too.
+        """
         stages = defaultdict(list)
         for rule in rules:
             stages[rule.stage].append(rule)
+        every: dict[str, list[Rule]] = defaultdict(list)
         for _, stage in sorted(stages.items()):
-            by_root: dict[str, list[Rule]] = defaultdict(list)
+            fresh: dict[str, list[Rule]] = defaultdict(list)
             for rule in stage:
                 for root in sorted(rule.roots):
-                    by_root[root].append(rule)
-            self._fixpoint(by_root)
+                    fresh[root].append(rule)
+                    every[root].append(rule)
+            self._fixpoint(fresh, every)
         if self.made:
             self.editor.finish()
 
@@ -89,21 +95,24 @@ class Worklist:
         main = next(p for p in self.places.values() if not p.path)
         return {name for record, _ in main.records.values() for name in record.outputs if name}
 
-    def _fixpoint(self, by_root: dict[str, list[Rule]]) -> None:
-        roots = by_root.keys()
-        self._todo = {id(n): n for n in self._nodes() if n.op in roots}
+    def _fixpoint(self, fresh: dict[str, list[Rule]], every: dict[str, list[Rule]]) -> None:
+        """Tries the fresh rules at all nodes, and every rule near each rewrite, until nothing is left to do."""
+        self._todo = OrderedDict((id(n), n) for n in self._nodes() if n.op in fresh)
+        changed: set[int] = set()
         while self._todo:
-            key = next(iter(self._todo))
-            node = self._todo.pop(key)
+            key, node = self._todo.popitem(last=False)
+            rules = every[node.op] if key in changed else fresh[node.op]
+            changed.discard(key)
             place = self._place(node)
             if place is None or node.domain not in ("", "ai.onnx", None):
                 continue
-            for rule in by_root[node.op]:
+            for rule in rules:
                 try:
                     found = rule.match(node, place.scope)
                     if isinstance(found, Rewrite):
-                        near = self._make(rule, found, place)
-                        self._todo.update((id(n), n) for n in near if n.op in roots)
+                        near = [n for n in self._make(rule, found, place) if n.op in every]
+                        self._todo.update((id(n), n) for n in near)
+                        changed.update(map(id, near))
                         break
                 except NotLegal as reason:
                     refusal = Refusal(rule.name, place.label(node), str(reason))
@@ -127,12 +136,14 @@ class Worklist:
     def _make(self, rule: Rule, found: Rewrite, place: Surroundings) -> list[gs.Node]:
         """Makes a rewrite; gives the nodes near it. Raises NotLegal where it may not be made or does not pay."""
         replaced = [t for n in found.new for t in n.outputs if self.editor.producer(t) is not None]
-        gone = [old for old, _ in found.same]
+        gone = [old for old, _ in found.same] + [t for n in found.unread for t in n.outputs]
+        self._check_unread(found.unread, place)
         key = self._key(rule, place, (*replaced, *gone))
         if self.allowed is not None and key not in self.allowed:
             raise NotLegal("taken back before")
         read = {id(t) for n in found.new for t in n.inputs} | {id(other) for _, other in found.same}
         dead = self._dead([*replaced, *gone], read, place)
+        self._know((other for _, other in found.same), place)
         for old, other in found.same:
             self._check_same(old, other, dead, place)
         known, bound = self._facts(found.new, place)
@@ -145,11 +156,12 @@ class Worklist:
         t0, t1 = self._seconds(dead, old, found, new, bound, place)
         if new and place.scope.target.name not in rule.measured:
             _check_pays(place.scope.target.name, t0, t1, len(new) < len(old))
-        growth = self._growth(dead, found.new)
+        growth = self._growth(dead, found)
         if growth > self._room:
             raise NotLegal(f"the file would grow by {growth:,} bytes; {self._room:,} are left of its allowance")
         self._room -= growth
         self._repeats[rule.name, place.path, key[2].partition("#")[0]] += 1
+        left = {id(t): t for n in dead for t in n.inputs}  # have lost a reader
         self._apply(rule, found, dead, place)
         for facts, inner in ((place.scope.facts, known), (place.bound, bound)):
             facts.values.update((k, v) for k, v in inner.values.items() if facts[k].shape is None)
@@ -165,7 +177,8 @@ class Worklist:
             _difference(before.flops, after.flops),
             (t0 or 0.0) - (t1 or 0.0),
         )
-        return self._near(found)
+        makers = (self.editor.producer(t) for t in left.values())
+        return self._near(found, [m for m in makers if m is not None])
 
     def _key(self, rule: Rule, place: Surroundings, values: Sequence[gs.Tensor]) -> Key:
         """Rule, graph and first value, numbered where the same comes again."""
@@ -173,6 +186,8 @@ class Worklist:
             raise ValueError(f"rule {rule.name} replaces nothing")
         name = values[0].name
         times = self._repeats[rule.name, place.path, name]
+        if times >= _MOST_TIMES:
+            raise NotLegal(f"'{name}' was made otherwise {times} times already")
         return rule.name, place.path, f"{name}#{times}" if times else name
 
     def _dead(self, values: Sequence[gs.Tensor], read: Collection[int], place: Surroundings) -> list[gs.Node]:
@@ -203,6 +218,13 @@ class Worklist:
             raise NotLegal("a value stands in an outer graph")
         return _in_order(dead, editor)
 
+    def _check_unread(self, nodes: Sequence[gs.Node], place: Surroundings) -> None:
+        """Raises NotLegal where somebody reads a value of these nodes after all."""
+        for node in nodes:
+            for t in node.outputs:
+                if t.name and (self.editor.use_count(t) or self.editor.is_output(t) or t.name in place.scope.pinned):
+                    raise NotLegal(f"'{t.name}' is needed")
+
     def _check_same(self, old: gs.Tensor, other: gs.Tensor, dead: Sequence[gs.Node], place: Surroundings) -> None:
         """Raises NotLegal where `other` cannot stand for `old`."""
         facts, editor = place.scope.facts, self.editor
@@ -219,16 +241,18 @@ class Worklist:
 
     def _facts(self, new: Sequence[gs.Node], place: Surroundings) -> tuple[Facts, Facts]:
         """Facts of the new nodes' values for every binding, and at the assumed one; those of new constants are set."""
-        for node in new:
-            for t in node.inputs:
-                if type(t) is gs.Constant and t.name not in place.bound.values:
-                    place.bound.values[t.name] = place.scope.facts.values[t.name] = self._constant(t, place)
+        self._know((t for node in new for t in node.inputs), place)
         records = [_record(n) for n in new]
         read: Callable[..., np.ndarray] = self.model.array
         known = extend(place.scope.facts, records, self._program, read, self._taken)
         if place.bound is place.scope.facts:
             return known, known
         return known, extend(place.bound, records, self._program, read, self._taken)
+
+    def _know(self, tensors: Iterable[gs.Tensor], place: Surroundings) -> None:
+        for t in tensors:
+            if type(t) is gs.Constant and t.name not in place.bound.values:
+                place.bound.values[t.name] = place.scope.facts.values[t.name] = self._constant(t, place)
 
     def _constant(self, constant: gs.Constant, place: Surroundings) -> Value:
         if bridge.stored(constant) is not None:
@@ -274,10 +298,11 @@ class Worklist:
         t1 = run_seconds([*before, *new, *behind], target, self.device, lambda n: value_bytes(bound[n]), then)
         return t0, t1
 
-    def _growth(self, dead: Sequence[gs.Node], new: Sequence[gs.Node]) -> int:
+    def _growth(self, dead: Sequence[gs.Node], found: Rewrite) -> int:
         """Bytes of constants that come in, less those that lose their last reader."""
         ids = {id(n) for n in dead}
-        came = {id(t): t for n in new for t in n.inputs if type(t) is gs.Constant}
+        read = (*(t for n in found.new for t in n.inputs), *(other for _, other in found.same))
+        came = {id(t): t for t in read if type(t) is gs.Constant}
         left = {id(t): t for n in dead for t in n.inputs if type(t) is gs.Constant and id(t) not in came}
         grown = sum(
             self.model.array(t).nbytes
@@ -290,6 +315,9 @@ class Worklist:
                 value = self.places[id(self.editor.owner(dead[-1]))].bound[t.name]
                 size = bytes_of(value) if value.shape is not None and value.dtype != TensorProto.STRING else 0
                 freed += size if isinstance(size, int) else 0
+        for n in dead:
+            if is_op(n, "Constant"):
+                freed += value_bytes(self.places[id(self.editor.owner(n))].bound[n.outputs[0].name]) or 0
         return grown - freed
 
     def _apply(self, rule: Rule, found: Rewrite, dead: Sequence[gs.Node], place: Surroundings) -> None:
@@ -323,10 +351,10 @@ class Worklist:
                 names = (tuple(t.name for t in side) for side in (node.inputs, node.outputs))
                 where.records[id(node)] = replace(record, inputs=next(names), outputs=next(names)), price
 
-    def _near(self, found: Rewrite) -> list[gs.Node]:
-        """The new nodes and those within some steps of them, up and down."""
+    def _near(self, found: Rewrite, others: Sequence[gs.Node]) -> list[gs.Node]:
+        """The new nodes and these others, and those within some steps of them, up and down."""
         seen: dict[int, gs.Node] = {id(n): n for n in found.new}
-        edge = list(found.new)
+        edge = [*found.new, *others]
         for _, other in found.same:
             maker = self.editor.producer(other)
             edge += [maker] if maker is not None else []

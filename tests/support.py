@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 import onnxruntime as ort
-from onnx import TensorProto, helper, parser
+from onnx import TensorProto, helper, numpy_helper, parser
 
 import onnxfuse
 
@@ -58,6 +58,16 @@ def random_feeds(model: onnx.ModelProto, seed: int = 0, dims: dict[str, int] | N
         else:
             feeds[info.name] = rng.standard_normal(shape).astype(helper.tensor_dtype_to_np_dtype(tensor.elem_type))
     return feeds
+
+
+def with_weights(model: onnx.ModelProto, seed: int = 1) -> onnx.ModelProto:
+    """The model with every input that is not called x… as a constant of normal data; positive where called v…"""
+    feeds = random_feeds(model, seed)
+    for info in [i for i in model.graph.input if not i.name.startswith("x")]:
+        data = np.abs(feeds[info.name]) if info.name.startswith("v") else feeds[info.name]
+        model.graph.initializer.append(numpy_helper.from_array(data, info.name))
+        model.graph.input.remove(info)
+    return model
 
 
 def run(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:

@@ -70,7 +70,7 @@ def test_relu_reads_an_outer_value_from_a_branch() -> None:
     """
     model = graph(body, inputs="float[1,3,8,8] x, float[4,3,3,3] w, bool flag", outputs="float[1,4,6,6] y")
     result = optimized(model)
-    assert not result.fusions and "captured" in result.refused[0].reason
+    assert not result.fusions and any("captured" in r.reason for r in result.refused)
 
 
 def test_unknown_costs_are_refused() -> None:

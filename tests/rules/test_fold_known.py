@@ -1,0 +1,117 @@
+"""Values that are the same in every run become constants, and only those."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+from support import assert_same, ops, optimized, parse, random_feeds
+
+RULE = "fold_known"
+
+
+def folded(model: onnx.ModelProto, dims: dict[str, int] | None = None) -> onnx.ModelProto:
+    result = optimized(model, rules=[RULE])
+    for n in (2, 3):
+        assert_same(model, result.model, random_feeds(model, dims={"N": n} | (dims or {})))
+    return result.model
+
+
+def held(model: onnx.ModelProto) -> list[object]:
+    return [numpy_helper.to_array(t).tolist() for t in model.graph.initializer]
+
+
+def test_the_size_of_a_fixed_axis_is_known_and_that_of_a_free_one_is_not() -> None:
+    model = parse("""<ir_version: 8, opset_import: ["" : 17]> g (float[N,5] x) => (int64[1] a, float[N,5] y)
+    { s = Shape(x)  n = Shape <start = 0, end = 1> (x)  d = Shape <start = -1> (x)  a = Neg(n)
+      c = Cast <to = 1> (d)  y = Mul(x, c) }""")
+    out = folded(model)
+    assert ops(out) == ["Shape", "Shape", "Neg", "Mul"] and held(out) == [[5.0]]
+
+
+def test_a_shape_with_start_beyond_the_end_counts_from_the_end() -> None:
+    model = parse("""<ir_version: 8, opset_import: ["" : 17]> g (float[N,3,4,5] x) => (float[N,3,4,5] y)
+    { d = Shape <start = 2> (x)  c = Cast <to = 1> (d)  p = ReduceProd <keepdims = 0> (c)  y = Div(x, p) }""")
+    out = folded(model)
+    assert ops(out)[-1] == "Div"
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("t = Transpose <perm = [1, 0]> (w)  y = MatMul(x, t)", [[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]]),
+        ("i = Identity(w)  t = Transpose(i)  y = MatMul(x, t)", [[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]]),
+        ("d = Cast <to = 11> (w)  e = Cast <to = 1> (d)  t = Transpose(e)  y = MatMul(x, t)",
+         [[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]]),
+        ("c = Concat <axis = 0> (w, w)  t = Transpose(c)  y = MatMul(x, t)",
+         [[1.0, 4.0, 1.0, 4.0], [2.0, 5.0, 2.0, 5.0], [3.0, 6.0, 3.0, 6.0]]),
+        ("g = Gather <axis = 1> (w, order)  t = Transpose(g)  y = MatMul(x, t)", [[3.0, 6.0], [1.0, 4.0], [2.0, 5.0]]),
+        ("m = Mul(w, w)  t = Transpose(m)  y = MatMul(x, t)", [[1.0, 16.0], [4.0, 25.0], [9.0, 36.0]]),
+    ],
+)  # fmt: skip
+def test_weights_are_computed_ahead(body: str, expected: list[object]) -> None:
+    model = parse(f"""<ir_version: 8, opset_import: ["" : 17]> g (float[N,3] x) => (float[N,K] y)
+    <float[2,3] w = {{1, 2, 3, 4, 5, 6}}, int64[3] order = {{2, 0, 1}}> {{ {body} }}""")
+    out = folded(model)
+    assert ops(out) == ["MatMul"] and expected in held(out)
+
+
+def test_large_weights_are_transposed_and_what_is_blown_up_is_not() -> None:
+    weight = np.random.default_rng(0).standard_normal((200, 300)).astype(np.float32)
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph(
+            [onnx.helper.make_node("Transpose", ["w"], ["t"]), onnx.helper.make_node("MatMul", ["x", "t"], ["y"])],
+            "g",
+            [onnx.helper.make_tensor_value_info("x", 1, ["N", 300])],
+            [onnx.helper.make_tensor_value_info("y", 1, ["N", 200])],
+            [numpy_helper.from_array(weight, "w")],
+        ),
+        opset_imports=[onnx.helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    out = folded(model)
+    assert ops(out) == ["MatMul"] and out.ByteSize() < 1.01 * model.ByteSize()
+    blown = parse("""<ir_version: 8, opset_import: ["" : 17]> g (float[N,512,512] x) => (float[N,512,512] y)
+    <float[1] one = {1}, int64[2] shape = {512, 512}> { e = Expand(one, shape)  y = Add(x, e) }""")
+    kept = optimized(blown, rules=[RULE]).model
+    assert ops(kept) == ["Expand", "Add"]
+
+
+def test_only_the_end_of_a_chain_is_stored() -> None:
+    model = parse("""<ir_version: 8, opset_import: ["" : 17]> g (float[N,2] x) => (float[N,2] y)
+    <float[2] w = {1, 2}> { a = Add(w, w)  b = Mul(a, a)  c = Sub(b, w)  y = Mul(x, c) }""")
+    out = folded(model)
+    assert ops(out) == ["Mul"] and held(out) == [[3.0, 14.0]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # a default that callers may override
+        """g (float[N,2] x, float[2] w) => (float[N,2] y) <float[2] w = {1, 2}> { t = Neg(w)  y = Mul(x, t) }""",
+        # random numbers
+        """g (float[N,2] x) => (float[N,2] y) { t = RandomUniform <shape = [2]> ()  y = Mul(x, t) }""",
+        # a float to integer cast that does not fit
+        """g (float[N,2] x) => (int64[N,2] y) <float[2] w = {1e30, 2}>
+           { i = Cast <to = 7> (w)  z = Cast <to = 7> (x)  y = Mul(z, i) }""",
+    ],
+)
+def test_what_is_not_the_same_in_every_run_stays(text: str) -> None:
+    model = parse(f'<ir_version: 8, opset_import: ["" : 17]> {text}')
+    assert optimized(model, rules=[RULE], verify=False).fusions == ()
+
+
+def test_a_known_graph_output_stays() -> None:
+    model = parse("""<ir_version: 8, opset_import: ["" : 17]> g (float[3,2] x) => (int64[2] y) { y = Shape(x) }""")
+    result = optimized(model, rules=[RULE])
+    assert result.fusions == () and "graph output" in result.refused[0].reason
+    assert [v.name for v in result.model.graph.input] == ["x"]
+
+
+def test_a_scatter_that_hits_a_place_twice_stays() -> None:
+    model = parse("""<ir_version: 8, opset_import: ["" : 17]> g (float[N,3] x) => (float[N,3] y)
+    <float[3] w = {1, 2, 3}, int64[2,1] i = {0, 0}, float[2] u = {5, 6}, int64[2,1] j = {2, 0}>
+    { a = ScatterND(w, i, u)  b = ScatterND(w, j, u)  c = Mul(x, a)  y = Add(c, b) }""")
+    out = folded(model)
+    assert ops(out).count("ScatterND") <= 1 and [6.0, 2.0, 5.0] in held(out)

@@ -1,0 +1,127 @@
+"""Pools in front of 1x1 convolutions and of concatenations: what commutes, and what padding spoils."""
+
+from __future__ import annotations
+
+import onnx
+import pytest
+from support import assert_same, graph, ops, optimized, random_feeds, with_weights
+
+HALF = "kernel_shape = [2, 2], strides = [2, 2]"
+
+
+def conv_pool(
+    pool: str, conv: str = "Conv (x, w, b)", weights: str = "float[6,8,1,1] w, float[6] b"
+) -> onnx.ModelProto:
+    body, inputs = f"c = {conv} y = {pool} (c)", f"float[N,8,H,W] x, {weights}"
+    return with_weights(graph(body, inputs=inputs, outputs="float[N,6,P,Q] y"))
+
+
+def made(model: onnx.ModelProto, rule: str, target: str = "ort-cpu") -> list[str]:
+    result = optimized(model, rules=[rule], target=target, dims={"N": 1, "H": 64, "W": 64})
+    for size in (12, 13):
+        assert_same(model, result.model, random_feeds(model, dims={"N": 2, "H": size, "W": size + 3}))
+    return ops(result.model)
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [
+        f"AveragePool <{HALF}>",
+        "AveragePool <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]>",
+        "AveragePool <kernel_shape = [3, 3], strides = [2, 2], pads = [0, 1, 1, 0], ceil_mode = 1>",
+        'AveragePool <kernel_shape = [3, 3], strides = [2, 2], auto_pad = "SAME_UPPER">',
+        f"AveragePool <{HALF}, count_include_pad = 1>",
+        "GlobalAveragePool",
+    ],
+)
+def test_an_average_commutes_with_a_mix_of_channels(pool: str) -> None:
+    kind = pool.partition(" ")[0]
+    assert made(conv_pool(pool), "pool_before_conv") == [kind, "Conv"]
+    grouped = conv_pool(pool, "Conv <group = 2> (x, w, b)", "float[6,4,1,1] w, float[6] b")
+    assert made(grouped, "pool_before_conv") == [kind, "Conv"]
+
+
+def test_zeros_that_are_counted_have_no_bias() -> None:
+    pool = "AveragePool <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1], count_include_pad = 1>"
+    assert made(conv_pool(pool), "pool_before_conv") == ["Conv", "AveragePool"]
+    unbiased = conv_pool(pool, "Conv (x, w)", "float[6,8,1,1] w")
+    assert made(unbiased, "pool_before_conv") == ["AveragePool", "Conv"]
+
+
+def test_weights_need_not_be_constant() -> None:
+    model = graph(
+        f"c = Conv (x, xw) y = AveragePool <{HALF}> (c)",
+        inputs="float[N,8,H,W] x, float[6,8,1,1] xw",
+        outputs="float[N,6,P,Q] y",
+    )
+    assert made(model, "pool_before_conv") == ["AveragePool", "Conv"]
+
+
+@pytest.mark.parametrize(
+    ("conv", "weights"),
+    [
+        ("Conv <pads = [1, 1, 1, 1]> (x, w)", "float[6,8,3,3] w"),
+        ("Conv <pads = [1, 1, 1, 1]> (x, w)", "float[6,8,1,1] w"),
+        ("Conv <strides = [2, 2]> (x, w)", "float[6,8,1,1] w"),
+    ],
+)
+def test_convolutions_that_see_neighbours_or_padding_stay(conv: str, weights: str) -> None:
+    assert made(conv_pool(f"AveragePool <{HALF}>", conv, weights), "pool_before_conv") == ["Conv", "AveragePool"]
+
+
+def test_a_maximum_does_not_commute_with_a_mix() -> None:
+    assert made(conv_pool(f"MaxPool <{HALF}>"), "pool_before_conv") == ["Conv", "MaxPool"]
+
+
+def test_no_gain_where_the_pool_makes_nothing_smaller() -> None:
+    wider = conv_pool(
+        "AveragePool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]>", weights="float[2,8,1,1] w, float[2] b"
+    )
+    del wider.graph.output[0].type.tensor_type.shape.dim[:]
+    wider.graph.output[0].type.tensor_type.ClearField("shape")
+    assert made(wider, "pool_before_conv") == ["Conv", "AveragePool"]
+
+
+@pytest.mark.parametrize("rule", ["pool_before_conv", "pool_before_concat"])
+def test_others_who_need_the_whole(rule: str) -> None:
+    model = with_weights(
+        graph(
+            f"a = Conv (x, w) c = Concat <axis = 1> (a, x) z = GlobalMaxPool (c) p = AveragePool <{HALF}> (c) "
+            f"q = AveragePool <{HALF}> (a) r = Relu (a) y = Mul (p, z)",
+            inputs="float[N,8,H,W] x, float[6,8,1,1] w",
+            outputs="float[N,14,P,Q] y, float[N,6,P,Q] q, float[N,6,H,W] r",
+        )
+    )
+    assert made(model, rule) == ops(model)
+
+
+@pytest.mark.parametrize("pool", [f"MaxPool <{HALF}>", f"AveragePool <{HALF}>", "GlobalMaxPool", "GlobalAveragePool"])
+@pytest.mark.parametrize("axis", [1, -3])
+def test_a_pool_of_a_concatenation(pool: str, axis: int) -> None:
+    model = graph(
+        f"c = Concat <axis = {axis}> (x, x1, x2) y = {pool} (c)",
+        inputs="float[N,8,H,W] x, float[N,4,H,W] x1, float[N,2,H,W] x2",
+        outputs="float[N,14,P,Q] y",
+    )
+    kind = pool.partition(" ")[0]
+    assert made(model, "pool_before_concat") == [kind, kind, kind, "Concat"]
+
+
+def test_a_pool_over_the_seam_or_with_indices_stays() -> None:
+    rows = graph(
+        f"c = Concat <axis = 2> (x, x1) y = MaxPool <{HALF}> (c)",
+        inputs="float[N,8,H,W] x, float[N,8,H,W] x1",
+        outputs="float[N,8,P,Q] y",
+    )
+    assert made(rows, "pool_before_concat") == ops(rows)
+    indices = graph(
+        f"c = Concat <axis = 1> (x, x1) y, i = MaxPool <{HALF}> (c)",
+        inputs="float[N,8,H,W] x, float[N,8,H,W] x1",
+        outputs="float[N,16,P,Q] y, int64[N,16,P,Q] i",
+    )
+    assert made(indices, "pool_before_concat") == ops(indices)
+
+
+@pytest.mark.parametrize("target", ["ort-cuda", "portable"])
+def test_other_targets(target: str) -> None:
+    assert made(conv_pool(f"AveragePool <{HALF}>"), "pool_before_conv", target) == ["AveragePool", "Conv"]

@@ -1,0 +1,159 @@
+"""PRelu: equal slopes, one slope a channel behind a convolution, and what stays."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+from support import assert_same, ops, optimized, parse, random_feeds, run
+
+DEPTHWISE = ["Conv", "Relu", "Conv", "Relu", "Conv", "Add"]
+CONV = "c = Conv(x, w) "
+
+
+def model(
+    body: str, slope: np.ndarray, opset: int = 17, channels: int = 8, size: str = "H,W", dtype: str = "float"
+) -> onnx.ModelProto:
+    """A graph over the image x with the weights w and the slopes s."""
+    m = parse(
+        f'<ir_version: 8, opset_import: ["" : {opset}]> g ({dtype}[N,3,{size}] x, {dtype} w, {dtype} s) '
+        f"=> ({dtype}[N,{channels},P,Q] y) {{ {body} }}"
+    )
+    kind = np.dtype({"float": np.float32, "float16": np.float16}[dtype])
+    del m.graph.input[1:]
+    weight = np.random.default_rng(0).standard_normal((channels, 3, 1, 1)).astype(kind)
+    m.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    m.graph.initializer.append(numpy_helper.from_array(slope.astype(kind), "s"))
+    return m
+
+
+def made(m: onnx.ModelProto, rule: str) -> list[str]:
+    result = optimized(m, rules=[rule], target="ort-cpu")
+    for size in (1, 5):
+        assert_same(m, result.model, random_feeds(m, dims={"N": 2, "H": size, "W": 8, "C": 8}))
+    return ops(result.model)
+
+
+SLOPES = np.linspace(-0.5, 1.5, 8)
+
+
+@pytest.mark.parametrize("shape", [(8, 1, 1), (1, 8, 1, 1)])
+@pytest.mark.parametrize("opset", [7, 9, 16, 22])
+def test_one_slope_a_channel(shape: tuple[int, ...], opset: int) -> None:
+    m = model(CONV + "y = PRelu(c, s)", SLOPES.reshape(shape), opset)
+    assert made(m, "prelu_depthwise") == DEPTHWISE
+    assert made(m, "prelu_equal_slopes") == ops(m)
+
+
+def test_slopes_of_another_axis_stay() -> None:
+    m = model(CONV + "y = PRelu(c, s)", SLOPES, size="H,8")  # [8] is of the last axis
+    assert made(m, "prelu_depthwise") == ops(m)
+
+
+def test_channels_outside_of_the_layout_stay() -> None:
+    m = model(CONV + "y = PRelu(c, s)", np.linspace(-1, 1, 10).reshape(10, 1, 1), channels=10)
+    assert made(m, "prelu_depthwise") == ops(m)
+
+
+def test_without_a_convolution_it_stays() -> None:
+    m = model("y = PRelu(x, s)", np.array([0.1, 0.2, 0.3]).reshape(3, 1, 1), channels=3)
+    assert made(m, "prelu_depthwise") == ops(m)
+
+
+@pytest.mark.parametrize("name", ["w", "s"])
+def test_what_a_caller_may_change_stays(name: str) -> None:
+    m = model(CONV + "y = PRelu(c, s)", SLOPES.reshape(8, 1, 1))
+    shape = [8, 1, 1] if name == "s" else [8, 3, 1, 1]
+    m.graph.input.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape))
+    assert made(m, "prelu_depthwise") == ops(m)
+
+
+def test_slopes_that_are_not_finite_stay() -> None:
+    m = model(CONV + "y = PRelu(c, s)", np.full((8, 1, 1), np.inf))
+    assert not optimized(m, rules=["prelu_depthwise", "prelu_equal_slopes"], target="ort-cpu", verify=False).fusions
+
+
+@pytest.mark.parametrize("target", ["ort-cuda", "portable"])
+def test_depthwise_is_for_the_cpu(target: str) -> None:
+    m = model(CONV + "y = PRelu(c, s)", SLOPES.reshape(8, 1, 1))
+    assert ops(optimized(m, rules=["prelu_depthwise"], target=target).model) == ops(m)
+
+
+def test_other_readers_of_the_convolution() -> None:
+    m = model(CONV + "p = PRelu(c, s) y = Add(p, c)", SLOPES.reshape(8, 1, 1))
+    assert made(m, "prelu_depthwise") == [*DEPTHWISE, "Add"]
+
+
+def test_special_values_are_the_same() -> None:
+    m = model(CONV + "y = PRelu(c, s)", SLOPES.reshape(8, 1, 1))
+    fused = optimized(m, rules=["prelu_depthwise"], target="ort-cpu").model
+    assert ops(fused) == DEPTHWISE
+    x = np.zeros((1, 3, 1, 6), np.float32)
+    x[0, 0, 0] = [np.nan, np.inf, -np.inf, 1e38, -1e38, 0]
+    for got, expected in zip(run(fused, {"x": x}), run(m, {"x": x}), strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1, 1), (8, 1, 1), (1, 8, 1, 1)])
+@pytest.mark.parametrize("opset", [7, 16])
+def test_equal_slopes_are_leaky_relu(shape: tuple[int, ...], opset: int) -> None:
+    m = model(CONV + "y = PRelu(c, s)", np.full(shape, 0.25), opset)
+    assert made(m, "prelu_equal_slopes") == ["Conv", "LeakyRelu"]
+
+
+def test_equal_slopes_below_zero_and_in_float16() -> None:
+    assert made(model(CONV + "y = PRelu(c, s)", np.full((8, 1, 1), -0.5)), "prelu_equal_slopes")[-1] == "LeakyRelu"
+    m = model(CONV + "y = PRelu(c, s)", np.full((8, 1, 1), 0.25), dtype="float16")
+    assert made(m, "prelu_equal_slopes") == ["Conv", "LeakyRelu"]
+
+
+def between(body: str, channels: int, extra: str = "", opset: int = 17) -> onnx.ModelProto:
+    """A graph over x with weights w (channels,3,3,3), slopes s, weights v (2,channels,1,1)."""
+    m = parse(
+        f'<ir_version: 8, opset_import: ["" : {opset}]> g (float[N,3,H,W] x, float w, float s, float v) '
+        f"=> (float[N,2,P,Q] y{extra}) {{ {body} }}"
+    )
+    del m.graph.input[1:]
+    rng = np.random.default_rng(0)
+    for name, shape in (("w", (channels, 3, 3, 3)), ("s", (1, channels, 1, 1)), ("v", (2, channels, 1, 1))):
+        m.graph.initializer.append(numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32), name))
+    return m
+
+
+def padded(m: onnx.ModelProto) -> dict[str, int]:
+    """Channels of the slopes after the rule, by operator; the results are compared."""
+    result = optimized(m, rules=["prelu_channels"], target="ort-cpu")
+    assert_same(m, result.model, random_feeds(m, dims={"N": 2, "H": 7, "W": 8}))
+    assert ops(result.model) == ops(m)
+    shapes = {t.name: list(t.dims) for t in result.model.graph.initializer}
+    return {n.op_type: shapes[n.input[1]][1] for n in result.model.graph.node if n.op_type == "PRelu"}
+
+
+POOL = "m = MaxPool <kernel_shape = [2, 2], strides = [2, 2], ceil_mode = 1> (p)"
+
+
+@pytest.mark.parametrize(("channels", "after"), [(10, 16), (3, 16), (18, 20), (8, 8), (16, 16), (20, 20)])
+def test_channels_between_convolutions(channels: int, after: int) -> None:
+    assert padded(between(f"c = Conv(x, w) p = PRelu(c, s) {POOL} y = Conv(m, v)", channels)) == {"PRelu": after}
+    assert padded(between("c = Conv(x, w) p = PRelu(c, s) y = Conv(p, v)", channels)) == {"PRelu": after}
+
+
+@pytest.mark.parametrize(
+    ("body", "extra"),
+    [
+        ("c = Conv(x, w) p = PRelu(c, s) y = Conv(p, v)", ", float[N,10,P,Q] p"),
+        ("c = Conv(x, w) p = PRelu(c, s) y = Conv(p, v)", ", float[N,10,P,Q] c"),
+        ("c = Conv(x, w) p = PRelu(c, s) e = Exp(p) y = Conv(e, v)", ""),
+        ("c = Conv(x, w) p = PRelu(c, s) e = Conv(p, v) f = Conv(p, v) y = Add(e, f)", ""),
+    ],
+)
+def test_channels_that_others_see_stay(body: str, extra: str) -> None:
+    assert padded(between(body, 10, extra)) == {"PRelu": 10}
+
+
+def test_ten_channels_end_in_the_layout() -> None:
+    m = between(f"c = Conv(x, w) p = PRelu(c, s) {POOL} y = Conv(m, v)", 10)
+    result = optimized(m, rules=["prelu_channels", "prelu_depthwise"], target="ort-cpu").model
+    assert ops(result) == [*DEPTHWISE, "MaxPool", "Conv"]
+    assert_same(m, result, random_feeds(m, dims={"N": 2, "H": 7, "W": 8}))

@@ -1,0 +1,210 @@
+"""Chains of views, of transposes, of slices and of concatenations become shorter, and mean the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+from support import assert_same, ops, optimized, parse, random_feeds
+
+
+def run(rule: str, text: str, opset: int = 17, verify: bool = True) -> onnx.ModelProto:
+    model = parse(f'<ir_version: 8, opset_import: ["" : {opset}]> {text}')
+    result = optimized(model, rules=[rule], target="ort-cpu", verify=verify)
+    for sizes in ({"N": 2, "M": 3}, {"N": 1, "M": 1}, {"N": 3, "M": 2}):
+        assert_same(model, result.model, random_feeds(model, dims=sizes))
+    return result.model
+
+
+def held(model: onnx.ModelProto) -> list[object]:
+    return [numpy_helper.to_array(t).tolist() for t in model.graph.initializer]
+
+
+# --- view_chain ---
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "target"),
+    [
+        # 0 in the outer target copies a dimension of the value between: onnxoptimizer takes it over
+        ("""g (float[6,2,2] x) => (float[a,b] y) <int64[2] s = {4, 6}, int64[2] t = {0, -1}>
+            { u = Reshape(x, s)  v = Reshape(u, t)  y = Neg(v) }""", ["Reshape", "Neg"], [4, 6]),
+        ("""g (float[N,2,6] x) => (float[a,b,c] y) <int64[2] s = {0, 12}, int64[3] t = {0, 4, -1}>
+            { u = Reshape(x, s)  v = Reshape(u, t)  y = Neg(v) }""", ["Reshape", "Neg"], [0, 4, 3]),
+        ("""g (float[N,1,6] x) => (float[a,b,c] y) <int64[1] one = {1}>
+            { u = Squeeze(x, one)  v = Unsqueeze(u, one)  y = Neg(v) }""", ["Neg"], None),
+        ("""g (float[N,1,6] x) => (float[a,b,c] y) <int64[1] one = {1}, int64[1] two = {2}>
+            { u = Squeeze(x, one)  v = Unsqueeze(u, two)  y = Neg(v) }""", ["Reshape", "Neg"], [0, 6, 1]),
+        ("""g (float[N,M,6] x) => (float[a,b] y)
+            { u = Flatten <axis = 2> (x)  v = Flatten <axis = 0> (u)  y = Neg(v) }""",
+         ["Reshape", "Neg"], [1, -1]),
+        ("""g (float[N,6] x) => (float[a,b,c,d] y) <int64[1] one = {1}, int64[1] two = {2}>
+            { u = Unsqueeze(x, one)  v = Unsqueeze(u, two)  y = Neg(v) }""", ["Unsqueeze", "Unsqueeze", "Neg"], None),
+        # two free dims change places: no constant says that
+        ("""g (float[N,M,6] x) => (float[M,N,6] y) <int64[1] f = {-1}, int64[1] six = {6}>
+            { n = Shape <end = 1> (x)  m = Shape <start = 1, end = 2> (x)  s = Concat <axis = 0> (m, n, six)
+              u = Reshape(x, f)  v = Reshape(u, s)  y = Neg(v) }""", None, None),
+        # the value between is read elsewhere: nothing is saved
+        ("""g (float[N,4] x) => (float[a] y, float[b,c] z) <int64[2] s = {-1, 2}, int64[1] f = {-1}>
+            { u = Reshape(x, s)  v = Reshape(u, f)  y = Neg(v)  z = Exp(u) }""",
+         ["Reshape", "Reshape", "Neg", "Exp"], None),
+    ],
+)  # fmt: skip
+def test_view_chain(text: str, expected: list[str] | None, target: list[int] | None) -> None:
+    model = parse(f'<ir_version: 8, opset_import: ["" : 17]> {text}')
+    out = run("view_chain", text)
+    assert ops(out) == (ops(model) if expected is None else expected)
+    assert target is None or target in held(out)
+
+
+def test_two_chains_that_share_a_target_keep_their_own() -> None:
+    out = run(
+        "view_chain",
+        """g (float[N,2,4] x, float[N,8] z) => (float[a,b] y, float[c,d] w)
+        <int64[2] s = {-1, 4}, int64[1] f = {-1}>
+        { u = Reshape(x, f)  v = Reshape(u, s)  y = Neg(v)  p = Reshape(z, f)  q = Reshape(p, s)  w = Exp(q) }""",
+    )
+    assert ops(out).count("Reshape") == 2
+
+
+# --- transposes ---
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("t = Transpose <perm = [1, 0, 2]> (x)  u = Transpose <perm = [1, 0, 2]> (t)  y = Neg(u)", ["Neg"]),
+        ("t = Transpose(x)  u = Transpose(t)  y = Neg(u)", ["Neg"]),
+        ("t = Transpose <perm = [1, 2, 0]> (x)  u = Transpose <perm = [0, 2, 1]> (t)  y = Neg(u)",
+         ["Transpose", "Neg"]),
+        ("t = Transpose <perm = [1, 0, 2]> (x)  y = Transpose <perm = [1, 0, 2]> (t)", ["Identity"]),
+        ("t = Transpose <perm = [1, 0, 2]> (x)  u = Transpose <perm = [2, 1, 0]> (t)  v = Neg(t)  w = Transpose(v)"
+         " y = Add(u, w)", ["Transpose", "Transpose", "Neg", "Transpose", "Add"]),
+    ],
+)  # fmt: skip
+def test_transpose_merge(body: str, expected: list[str]) -> None:
+    assert ops(run("transpose_merge", f"g (float[N,M,3] x) => (float[a,b,c] y) {{ {body} }}")) == expected
+
+
+@pytest.mark.parametrize(
+    ("shape", "perm", "target"),
+    [
+        ("N,1,5", [0, 2, 1], [0, 5, 1]),
+        ("1,N,5", [1, 2, 0], [-1, 5, 1]),
+        ("N,M,1", [0, 2, 1], [0, 1, -1]),
+        ("1,1,4", [1, 0, 2], None),
+        ("N,5,1", [1, 0, 2], None),
+        ("N,M,5", [1, 0, 2], None),
+    ],
+)
+def test_transpose_to_reshape(shape: str, perm: list[int], target: list[int] | None) -> None:
+    text = f"g (float[{shape}] x) => (float[a,b,c] y) {{ t = Transpose <perm = {perm}> (x)  y = Neg(t) }}"
+    out = run("transpose_to_reshape", text)
+    if shape == "1,1,4":
+        target = [1, 1, 4]
+    assert ops(out) == (["Transpose", "Neg"] if target is None else ["Reshape", "Neg"])
+    assert target is None or held(out) == [target]
+
+
+TO_LAST, TO_FIRST = "Transpose <perm = [0, 2, 3, 1]>", "Transpose <perm = [0, 3, 1, 2]>"
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (f"a = {TO_LAST} (x)  b = Relu(a)  y = {TO_FIRST} (b)", ["Relu"]),
+        (
+            f"a = {TO_LAST} (x)  b = Add(a, c)  d = Clip(b, zero, six)  e = Mul(d, two)  y = {TO_FIRST} (e)",
+            ["Add", "Clip", "Mul"],
+        ),
+        (f"a = {TO_LAST} (x)  b = Sub(row, a)  y = {TO_FIRST} (b)", ["Sub"]),
+        (f"a = {TO_LAST} (x)  b = Sigmoid(a)  d = Mul(a, b)  y = {TO_FIRST} (d)", ["Sigmoid", "Mul"]),
+        (f"a = {TO_LAST} (x)  b = PRelu(a, c)  y = {TO_FIRST} (b)", ["PRelu"]),
+        # a value in another order comes in
+        (f"a = {TO_LAST} (x)  b = Add(a, z)  y = {TO_FIRST} (b)", None),
+        # Softmax is not element-wise
+        (f"a = {TO_LAST} (x)  b = Softmax <axis = -1> (a)  y = {TO_FIRST} (b)", None),
+        # not the opposite
+        (f"a = {TO_LAST} (x)  b = Relu(a)  y = {TO_LAST} (b)", None),
+        (f"a = {TO_LAST} (x)  b = Add(a, large)  y = {TO_FIRST} (b)", ["Add"]),
+    ],
+)
+def test_transpose_cancel(body: str, expected: list[str] | None) -> None:
+    text = f"""g (float[N,2,3,4] x, float[N,3,4,2] z) => (float[p,q,r,s] y)
+    <float[2] c = {{0.5, 2}}, float two = {{2}}, float zero = {{0}}, float six = {{6}}, float[4,1] row = {{1, 2, 3, 4}},
+     float[1,1,4,2] large = {{1, 2, 3, 4, 5, 6, 7, 8}}> {{ {body} }}"""
+    before = parse(f'<ir_version: 8, opset_import: ["" : 17]> {text}')
+    assert ops(run("transpose_cancel", text)) == (ops(before) if expected is None else expected)
+
+
+def test_a_value_between_that_is_read_elsewhere_keeps_the_transposes() -> None:
+    out = run(
+        "transpose_cancel",
+        f"""g (float[N,2,3,4] x) => (float[p,q,r,s] y, float[a,b,c,d] z)
+        {{ a = {TO_LAST} (x)  b = Relu(a)  y = {TO_FIRST} (b)  z = Softmax(b) }}""",
+    )
+    assert ops(out) in (["Transpose", "Relu", "Transpose", "Softmax"], ["Transpose", "Relu", "Softmax", "Relu"])
+
+
+# --- slice_chain ---
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_two_slices_of_a_known_length(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    length = int(rng.integers(4, 20))
+    first, second = (
+        [int(v) for v in rng.integers(-length - 2, length + 3, 2)] + [int(rng.integers(1, 4))] for _ in "12"
+    )
+    text = f"""g (float[N,{length}] x) => (float[N,k] y) <int64[1] axis = {{1}},
+        int64[1] a = {{{first[0]}}}, int64[1] b = {{{first[1]}}}, int64[1] c = {{{first[2]}}},
+        int64[1] d = {{{second[0]}}}, int64[1] e = {{{second[1]}}}, int64[1] f = {{{second[2]}}}>
+        {{ p = Slice(x, a, b, axis, c)  q = Slice(p, d, e, axis, f)  y = Neg(q) }}"""
+    out = run("slice_chain", text, verify=False)
+    left = np.arange(length)[slice(*first)][slice(*second)]
+    assert ops(out) == (["Slice", "Neg"] if len(left) else ["Slice", "Slice", "Neg"])
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("p = Slice(x, one, three, one)  q = Slice(p, one, three, two)  y = Neg(q)", ["Slice", "Neg"]),
+        ("p = Slice(x, one, three, zero)  q = Slice(p, minus, big, one)  y = Neg(q)", ["Slice", "Neg"]),
+        # the length of the free axis decides what is left
+        ("p = Slice(x, one, three, zero)  q = Slice(p, minus, big, zero)  y = Neg(q)", ["Slice", "Slice", "Neg"]),
+        ("p = Slice(x, minus, least, one, minus)  q = Slice(p, one, three, one)  y = Neg(q)",
+         ["Slice", "Slice", "Neg"]),
+        ("p = Slice(x, one, three, one)  q = Slice(p, one, three, two)  r = Neg(q)  s = Slice(p, zero, one, two)"
+         " y = Concat <axis = 2> (r, s)", ["Slice", "Slice", "Neg", "Slice", "Concat"]),
+    ],
+)  # fmt: skip
+def test_slice_chain(body: str, expected: list[str]) -> None:
+    text = f"""g (float[N,5,6] x) => (float[a,b,c] y) <int64[1] zero = {{0}}, int64[1] one = {{1}},
+        int64[1] two = {{2}}, int64[1] three = {{3}}, int64[1] minus = {{-1}}, int64[1] big = {{9223372036854775807}},
+        int64[1] least = {{-9223372036854775807}}> {{ {body} }}"""
+    model = parse(f'<ir_version: 8, opset_import: ["" : 17]> {text}')
+    result = optimized(model, rules=["slice_chain"], target="ort-cpu")
+    for n in (2, 3, 5):
+        assert_same(model, result.model, random_feeds(model, dims={"N": n}))
+    assert ops(result.model) == expected
+
+
+# --- concat_flat ---
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("p = Concat <axis = 1> (x, x)  y = Concat <axis = 1> (x, p, x)", ["Concat"]),
+        ("p = Concat <axis = 0> (x, x)  y = Concat <axis = 1> (p, p)", ["Concat", "Concat"]),
+        ("a, b = Split <axis = 1> (x)  c = Concat <axis = 1> (a, b)  y = Neg(c)", ["Neg"]),
+        ("a, b = Split <axis = 1> (x)  c = Concat <axis = 1> (b, a)  y = Neg(c)", ["Split", "Concat", "Neg"]),
+        ("a, b = Split <axis = 1> (x)  c = Concat <axis = 0> (a, b)  y = Neg(c)", ["Split", "Concat", "Neg"]),
+        ("a, b = Split <axis = 1> (x)  c = Concat <axis = 1> (x, a, b, x)  y = Neg(c)", ["Concat", "Neg"]),
+        ("a, b = Split <axis = 1> (x)  c = Concat <axis = 1> (a, b)  d = Exp(a)  y = Concat <axis = 1> (c, d)",
+         ["Split", "Exp", "Concat"]),
+    ],
+)  # fmt: skip
+def test_concat_flat(body: str, expected: list[str]) -> None:
+    assert ops(run("concat_flat", f"g (float[N,4] x) => (float[a,b] y) {{ {body} }}")) == expected
