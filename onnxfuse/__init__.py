@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from onnxfuse.bench import benchmark
     from onnxfuse.errors import Finding, MissingDependency, ModelError, OnnxfuseError, OutputError, UsageError
     from onnxfuse.pipeline import Analysis, Result, analyze, optimize
+    from onnxfuse.profiled import benchmark_nodes
     from onnxfuse.verification import verify
 
 __version__ = "0.1.0"
@@ -28,6 +29,7 @@ _HOMES = {
     "Result": "pipeline",
     "verify": "verification",
     "benchmark": "bench",
+    "benchmark_nodes": "profiled",
     **dict.fromkeys(
         ("OnnxfuseError", "ModelError", "UsageError", "OutputError", "MissingDependency", "Finding"), "errors"
     ),
@@ -44,6 +46,7 @@ __all__ = [
     "UsageError",
     "analyze",
     "benchmark",
+    "benchmark_nodes",
     "optimize",
     "verify",
 ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import json
-import platform
+import logging
 import sys
 import tempfile
 from collections import Counter
@@ -28,6 +28,8 @@ from onnxfuse import gpu, interface, runtime
 from onnxfuse.errors import Finding, ModelError, OnnxfuseError, UsageError
 from onnxfuse.jsonable import plain
 from onnxfuse.model import Source, as_files
+
+log = logging.getLogger(__name__)
 
 PROVIDERS: Mapping[str, tuple[str, ...]] = {
     "cuda": ("CUDAExecutionProvider", "CPUExecutionProvider"),
@@ -117,18 +119,20 @@ def _benchmark(
     calls: list[Callable[[], object]] = []
     memory: list[int | None] = []
     for path in paths:
+        log.debug("%s: warming up", path)
         before = _memory(provider)
         calls.append(_bound(_session(path, provider, level), feeds, "cpu" if provider == "cpu" else "cuda"))
         for _ in range(max(warmup, 1)):
             calls[-1]()
         memory.append(_memory(provider, before))
+    log.debug("timing %d runs of each model", runs)
     seconds = _race(calls, runs)
     models = []
     for path, row, peak, nodes in zip(paths, seconds, memory, placed, strict=True):
         p10, median, p90 = np.percentile(1e3 * row, (10, 50, 90)).tolist()
         models.append(Timing(str(path), median, p10, p90, peak, nodes))
     ratio = _ratio(seconds[0], seconds[1], seed) if len(paths) == 2 else None
-    device = _cpu_name() if provider == "cpu" else gpu.device_name()
+    device = runtime.cpu_name() if provider == "cpu" else gpu.device_name()
     return BenchmarkReport(provider, device, level, runs, tuple(models), ratio)
 
 
@@ -166,6 +170,7 @@ def _place(
     placed = []
     with tempfile.TemporaryDirectory() as scratch:
         for i, path in enumerate(paths):
+            log.debug("%s: counting nodes", path)
             session = _session(path, provider, level, Path(scratch, str(i)))
             try:
                 if feeds is None:
@@ -262,11 +267,3 @@ def _memory(provider: str, before: int | None = None) -> int | None:
 def _status(field: str) -> int:
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))
-
-
-def _cpu_name() -> str:
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()

@@ -1,14 +1,18 @@
-"""Sizes for the free dimensions of a model, where a cost or a plan needs numbers and nobody gave any."""
+"""Sizes for the free dimensions of a model, where a cost or a plan needs numbers and nobody gave any; and the costs
+as formulas in those dimensions.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import islice
+from operator import attrgetter
 
 from onnxfuse import feeds, interface
 from onnxfuse.cost import Cost, costs
-from onnxfuse.facts import Facts, free_dims, infer
+from onnxfuse.cost.quantity import Number
+from onnxfuse.facts import Expr, Facts, free_dims, infer, symbols
 from onnxfuse.model import Model
 
 # Bindings are tried until every cost is known. A model of that many nodes is tried once, a smaller one more often.
@@ -50,3 +54,55 @@ def bind(model: Model, dims: Mapping[str, int]) -> Bound:
             break
     assert best is not None  # candidates are never empty
     return best
+
+
+def formulas(model: Model, bound: Bound) -> tuple[Facts, tuple[Cost, ...]]:
+    """Facts and costs with the assumed dimensions left as symbols; those of `bound` where none was assumed.
+
+    A count is a formula only if it holds for every size. It is None (unknown) where the graph itself depends on the
+    sizes (an If whose condition they decide), and where it is not the number that the inference at `bound.dims` gives.
+    """
+    if not bound.assumed:
+        return bound.facts, bound.costs
+    given = {name: size for name, size in bound.dims.items() if name not in bound.assumed}
+    facts = infer(model.program, given, model.array)
+    decided = _decided_by_sizes(facts, bound.facts)
+    seen: dict[tuple[tuple[Number, ...], tuple[Number, ...]], Cost] = {}  # nodes that are alike are compared once
+    checked = []
+    for i, (formula, number) in enumerate(zip(costs(facts), bound.costs, strict=True)):
+        if i in decided:
+            checked.append(_UNKNOWN)
+            continue
+        key = _counts(formula), _counts(number)
+        if key not in seen:
+            seen[key] = Cost(*[_checked(f, n, bound.dims) for f, n in zip(*key, strict=True)])
+        checked.append(seen[key])
+    return facts, tuple(checked)
+
+
+_FIELDS = [field.name for field in fields(Cost)]
+_counts = attrgetter(*_FIELDS)
+_UNKNOWN = Cost(**dict.fromkeys(_FIELDS))
+
+
+def _checked(formula: Number, number: Number, dims: Mapping[str, int]) -> Number:
+    """The formula; None where it is not the number at these sizes. In a symbol of the data it cannot be compared."""
+    if number is None or (isinstance(formula, Expr) and symbols(formula) - dims.keys()):
+        return formula
+    try:
+        value = formula.evaluate(dims) if isinstance(formula, Expr) else formula
+    except ZeroDivisionError:
+        return None
+    return formula if value == number else None
+
+
+def _decided_by_sizes(general: Facts, sized: Facts) -> set[int]:
+    """Nodes with an If in them whose condition is known at fixed sizes only."""
+    found = set()
+    for (i, attribute), body in sized.bodies.items():
+        node = sized.nodes[i]
+        known = sized[node.inputs[0]].data is not None if node.op_type == "If" and attribute else False
+        other = general.bodies.get((i, attribute))
+        if (known and general[node.inputs[0]].data is None) or other is None or _decided_by_sizes(other, body):
+            found.add(i)
+    return found

@@ -75,16 +75,44 @@ def find(
     A pair counts if the consumer is the only reader of the value between them.
     """
     reads = Counter(name for p in pieces for name in p.inputs if name)
-    makers = {name: p for p in pieces for name in p.outputs if name}
+    makers = {p.outputs[0]: p for p in pieces if p.outputs and p.outputs[0]}
+    seen: dict[tuple[object, ...], Candidate | None] = {}  # a large model has few kinds of pairs
     found = []
     for consumer in pieces:
         for name in dict.fromkeys(consumer.inputs):
             producer = makers.get(name)
-            if producer is None or reads[name] != 1 or name in exported or name != producer.outputs[0]:
+            if producer is None or reads[name] != 1 or name in exported:
                 continue
-            if (candidate := _candidate(producer, consumer, target, device, nbytes, pairs, max_intensity)) is not None:
-                found.append(candidate)
+            key = *_kind(producer), *_kind(consumer), *_inside(producer, consumer, nbytes)
+            if key not in seen:
+                seen[key] = _candidate(producer, consumer, target, device, nbytes, pairs, max_intensity)
+            if (alike := seen[key]) is not None:
+                found.append(
+                    Candidate(
+                        (producer.label, consumer.label),
+                        alike.op_types,
+                        alike.intensity_apart,
+                        alike.intensity_fused,
+                        alike.bytes_saved,
+                        alike.seconds_saved,
+                        alike.rule,
+                        alike.reason,
+                    )
+                )
     return tuple(sorted(found, key=lambda c: c.intensity_apart))
+
+
+def _kind(piece: Piece) -> tuple[object, ...]:
+    """What decides about a pair, of one of the two, beside the values between them."""
+    return piece.op_type, piece.units, piece.cost, piece.cost.weight_traffic  # a cost is compared without the last
+
+
+def _inside(producer: Piece, consumer: Piece, nbytes: Bytes) -> tuple[int | None, ...]:
+    """Sizes of the values that the merged node would not read, -1, and of those that it would not write."""
+    known = {*producer.inputs, *producer.outputs}
+    read = [nbytes(name) for name in dict.fromkeys(consumer.inputs) if name and name in known]
+    written = [nbytes(name) for name in producer.outputs if name and name not in consumer.outputs]
+    return *read, -1, *written
 
 
 def _candidate(

@@ -6,18 +6,18 @@ Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 a finding
 from __future__ import annotations
 
 import gc
-import json
 import logging
 import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from onnxfuse import __version__
+from onnxfuse import __version__, jsonable
 from onnxfuse.errors import Finding, OnnxfuseError, OutputError, UsageError
 
 if TYPE_CHECKING:
@@ -91,12 +91,21 @@ INTENSITY = click.option(
 @click.option("-v", "--verbose", is_flag=True, help="Log what is done to stderr.")
 def cli(verbose: bool) -> None:
     """Makes ONNX models move fewer bytes: static cost, roofline, verified operator fusion, benchmark."""
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO if verbose else logging.WARNING, format="%(message)s")
+    level = logging.INFO if verbose else logging.WARNING
+    logging.basicConfig(stream=sys.stderr, level=level, format="%(message)s")
+    for handler in logging.root.handlers:
+        handler.setLevel(level)  # the progress line lowers the level of the package's logger
 
 
 @cli.command()
 @click.argument("model", type=click.Path(path_type=Path))
-@_options(TARGET_OPTION, DEVICE, DIM, INTENSITY)
+@click.option(
+    "--target", metavar="T", help=f"Runtime to optimize for.  [default: {TARGET}; with --as-executed: ort-cpu]"
+)
+@_options(DEVICE, DIM, INTENSITY)
+@click.option(
+    "--as-executed", is_flag=True, help="Report on the graph that onnxruntime makes of the model to run it on the CPU."
+)
 @click.option(
     "--sort", type=click.Choice(["order", "time", "bytes", "flops", "intensity"]), default="time", show_default=True,
     help="Order of the node table.",
@@ -119,14 +128,16 @@ def analyze(
 
     for other in (model, options["annotate"]):
         _distinct(other, plot, csv)
-    report = run(model, **options)
+    with _progress():
+        report = run(model, **options)
     _say_assumed(report.dims, report.assumed)
     if plot is not None:
-        _write(plot, _drawn(report, _device(options), plot.suffix.lower()))
+        device = _device({**options, "target": report.target})
+        _write(plot, _drawn(report, device, plot.suffix.lower()))
     if csv is not None:
         from onnxfuse.report.table_csv import node_rows
 
-        _write(csv, node_rows(report.nodes))
+        _write(csv, node_rows(report.at_dims.nodes))
     if as_json:
         _print_json(report.to_json())
     else:
@@ -167,8 +178,9 @@ def optimize(
     for other in (source, out):
         _distinct(other, report)
     sight = {name: options[name] for name in ("target", "device", "dims", "max_intensity")}
-    before = look(source, **sight) if report is not None else None  # now, since the output may take its place
-    result = run(source, None if dry_run else out, rules=rules or None, verify=not no_verify, **options)
+    with _progress():
+        before = look(source, **sight) if report is not None else None  # now, since the output may take its place
+        result = run(source, None if dry_run else out, rules=rules or None, verify=not no_verify, **options)
     _say_assumed(result.dims, result.assumed)
     for back in result.rolled_back:
         _warn(f"{back.rule} at {back.node} was rolled back: {back.reason}")
@@ -198,7 +210,8 @@ def verify(a: Path, b: Path, as_json: bool, **options: Any) -> None:
     """Run two models on the same data and compare their interfaces and outputs."""
     from onnxfuse.verification import verify as run
 
-    verdict = run(a, b, **options)
+    with _progress():
+        verdict = run(a, b, **options)
     if as_json:
         _print_json(verdict.to_json())
     else:
@@ -213,21 +226,33 @@ def verify(a: Path, b: Path, as_json: bool, **options: Any) -> None:
 @click.argument("a", type=click.Path(path_type=Path))
 @click.argument("b", required=False, type=click.Path(path_type=Path))
 @click.option(
-    "--provider", type=click.Choice(["cuda", "cpu", "tensorrt"]), default="cuda", show_default=True,
-    help="Where onnxruntime runs the models.",
+    "--provider", type=click.Choice(["cuda", "cpu", "tensorrt"]),
+    help="Where onnxruntime runs the models (default: cuda; cpu with --per-node).",
 )  # fmt: skip
 @click.option(
     "--level", type=click.Choice(["all", "extended", "basic", "disabled"]), default="all", show_default=True,
     help="onnxruntime's own graph optimization level.",
 )  # fmt: skip
 @_options(DIM)
-@click.option("--runs", default=100, show_default=True, type=click.IntRange(min=1), help="Timed runs of each model.")
+@click.option("--runs", type=click.IntRange(min=1), help="Timed runs of each model (default: 100; 20 with --per-node).")
+@click.option("--per-node", is_flag=True, help="Each node's time, on one thread, beside its roofline time.")
+@click.option("--device", metavar="D", help="With --per-node: device name or .toml file (default: avx2_core).")
 @_options(SEED, JSON)
-def benchmark(a: Path, b: Path | None, as_json: bool, **options: Any) -> None:
-    """Time one model, or two against each other, in onnxruntime."""
+def benchmark(
+    a: Path, b: Path | None, provider: str | None, per_node: bool, device: str | None, as_json: bool, **options: Any
+) -> None:
+    """Time one model, or two against each other, in onnxruntime; or one node by node against the estimate."""
+    if options["runs"] is None:
+        del options["runs"]
+    if per_node:
+        _benchmark_nodes(a, b, provider, device, as_json, **options)
+        return
+    if device is not None:
+        raise UsageError("--device: times are measured on this machine; it names whose estimates --per-node compares")
     from onnxfuse.bench import benchmark as run
 
-    report = run(a, b, **options)
+    with _progress():
+        report = run(a, b, provider=provider or "cuda", **options)
     if as_json:
         _print_json(report.to_json())
     else:
@@ -236,17 +261,45 @@ def benchmark(a: Path, b: Path | None, as_json: bool, **options: Any) -> None:
         click.echo(text(report, **_terminal()))
 
 
+def _benchmark_nodes(
+    a: Path, b: Path | None, provider: str | None, device: str | None, as_json: bool, **options: Any
+) -> None:
+    if b is not None:
+        raise UsageError("--per-node takes one model; run it once for each")
+    if provider not in (None, "cpu"):
+        raise UsageError(
+            "--per-node measures the CPU provider only; a GPU's kernels run on after onnxruntime has timed their node"
+        )
+    from onnxfuse.profiled import DEVICE, benchmark_nodes
+
+    with _progress():
+        report = benchmark_nodes(a, device=device or DEVICE, **options)
+    if as_json:
+        _print_json(report.to_json())
+    else:
+        from onnxfuse.report.text import node_times
+
+        click.echo(node_times(report, **_terminal()))
+
+
 @cli.command("devices")
+@click.option(
+    "--measure", "out", type=click.Path(path_type=Path), callback=_file(".toml"), metavar="OUT.toml",
+    help="Measure one thread of this CPU in onnxruntime, write it as a device file and show it (20 seconds).",
+)  # fmt: skip
 @JSON
-def list_devices(as_json: bool) -> None:
-    """The devices that come with the package, with their peak rates."""
+def list_devices(out: Path | None, as_json: bool) -> None:
+    """The devices that come with the package, with their peak rates; or this machine's, measured."""
     from onnxfuse import devices
 
-    found = [devices.find(name) for name in devices.names()]
-    if as_json:
-        from onnxfuse.jsonable import plain
+    if out is not None:
+        from onnxfuse.measure import measure, toml
 
-        _print_json({"devices": [plain(d) for d in found]})
+        with _progress():
+            _write(out, toml(measure()).encode())
+    found = [devices.find(name) for name in ([out] if out is not None else devices.names())]
+    if as_json:
+        _print_json({"devices": jsonable.plain(found)})
     else:
         from onnxfuse.report.text import device_table
 
@@ -309,8 +362,16 @@ def _terminal() -> dict[str, Any]:
     }
 
 
+def _progress() -> AbstractContextManager[None]:
+    """Shows what runs while the block does; with --verbose the log says it."""
+    from onnxfuse.report import progress
+
+    verbose = click.get_current_context().find_root().params["verbose"]
+    return nullcontext() if verbose else progress.shown(sys.stderr)
+
+
 def _print_json(data: Any) -> None:
-    click.echo(json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False))
+    click.echo("".join(jsonable.text(data)))
 
 
 def _warn(text: str) -> None:

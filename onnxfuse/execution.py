@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onnxfuse import ir
 from onnxfuse.cost import Cost, costs
@@ -15,7 +15,7 @@ from onnxfuse.cost.registry import FREE, bytes_of, bytes_or_none
 from onnxfuse.devices import Device
 from onnxfuse.facts import Facts
 from onnxfuse.facts.value import Value
-from onnxfuse.roofline import Row, rows, seconds, units
+from onnxfuse.roofline import Row, Units, merged_seconds, place, rows, units
 from onnxfuse.targets import Target
 
 
@@ -30,6 +30,12 @@ class Piece:
     cost: Cost
     dtype: str
     matrix: bool
+    work: str = ""
+
+    @property
+    def units(self) -> Units:
+        """What its arithmetic runs on."""
+        return Units(self.dtype, self.matrix, self.work)
 
 
 def label(node: ir.Node) -> str:
@@ -39,8 +45,7 @@ def label(node: ir.Node) -> str:
 
 def piece(node: ir.Node, facts: Facts, cost: Cost) -> Piece:
     """A node of a graph as a piece."""
-    dtype, matrix = units(node, facts)
-    return Piece(label(node), node.op_type, node.inputs, node.outputs, cost, dtype, matrix)
+    return Piece(label(node), node.op_type, node.inputs, node.outputs, cost, *units(node, facts))
 
 
 def value_bytes(value: Value) -> int | None:
@@ -75,7 +80,7 @@ def merged(pieces: Sequence[Piece], nbytes: Bytes, kept: Collection[str] = ()) -
                 saved_written = _add(saved_written, nbytes(name))
     read = _less(total.bytes_read, saved_read)
     written = _less(total.bytes_written, saved_written)
-    return Cost(total.macs, total.arith, total.transcendentals, read, written)
+    return replace(total, bytes_read=read, bytes_written=written, weight_traffic=None)
 
 
 def _add(a: int | None, b: int | None) -> int | None:
@@ -113,7 +118,9 @@ def _joins(group: list[Piece], piece: Piece, target: Target) -> bool:
 def piece_seconds(cost: Cost, pieces: Sequence[Piece], device: Device) -> float | None:
     """Roofline seconds of a cost that stands for these pieces; the first with MACs decides dtype and units."""
     lead = next((p for p in pieces if p.cost.macs), pieces[0])
-    return seconds(cost, device, dtype=lead.dtype, matrix=lead.matrix)
+    if len(pieces) == 1:
+        return place(cost, device, lead.units)[0]
+    return merged_seconds(cost, [(p.cost, p.units) for p in pieces], device, lead.units)
 
 
 def run_seconds(

@@ -35,12 +35,13 @@ class Model:
 
     proto: the ModelProto, without the bytes of big weights; read those with `array`. It may be edited in place, by the
         methods here or directly: `save` writes what it says.
-    path: the file it came from, None if from memory.
+    path: the file it came from, None if from memory. name: what reports call it, the path as it was given.
     """
 
-    def __init__(self, stored: storage.Stored, path: Path | None):
+    def __init__(self, stored: storage.Stored, path: Path | None, name: str | None):
         self._stored = stored
         self.path = path
+        self.name = name
         self._graph: gs.Graph | None = None
         self._loaded = _digest(self.proto)
         self._program: ir.Program | None = None
@@ -61,17 +62,12 @@ class Model:
         else:
             path, stored = None, storage.read(_export(source))
         validity.check(stored.proto, str(path) if path else "the model")
-        return cls(stored, path)
+        return cls(stored, path, None if path is None else str(path))
 
     @property
     def proto(self) -> onnx.ModelProto:
         """The skeleton (see the class)."""
         return self._stored.proto
-
-    @property
-    def name(self) -> str | None:
-        """The path as it was given, None if from memory."""
-        return None if self.path is None else str(self.path)
 
     @property
     def base_dir(self) -> Path | None:

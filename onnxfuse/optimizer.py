@@ -132,6 +132,7 @@ class Optimizer:
 
         Raises Finding where the original does not run, or no result verifies.
         """
+        log.debug("looking for what to rewrite")
         made = self._draft()
         log.info("%d rewrites chosen, %d refused", len(made.keys), len(made.refused))
         if not made.keys:
@@ -221,6 +222,7 @@ class Optimizer:
             self.model.save_showing(changed, shown)
             return left, reference.check(changed)
 
+        log.info("the results differ; looking for the rewrite that spoils them")
         bad = find_guilty(len(made.keys), lambda kept: attempt(kept)[1].ok)
         if not bad:
             raise Finding(f"not verified, nothing was written: {verdict.reason}; a second comparison did not find it")

@@ -8,17 +8,18 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnxfuse import candidates, devices, ir, roofline, targets
-from onnxfuse.binding import Bound, bind
+from onnxfuse.binding import Bound, bind, formulas
 from onnxfuse.cost import Cost, costs
 from onnxfuse.errors import OutputError, UsageError
 from onnxfuse.execution import executed_rows, graph_seconds, inlined_bodies, piece, value_bytes
-from onnxfuse.facts import Facts, infer
+from onnxfuse.facts import Expr, Facts, infer, symbols
 from onnxfuse.jsonable import plain
 from onnxfuse.model import Model, Source
 
@@ -35,16 +36,32 @@ Dims = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """What `analyze` finds. dims: the sizes of all free dimensions; assumed: those of them that nobody gave."""
+    """What `analyze` finds.
+
+    dims: the sizes of all free dimensions; assumed: those of them that nobody gave.
+    as_executed: whether this is of the graph that onnxruntime makes of the model.
+    data_dims: symbols in the counts that are no dimension of an input: sizes that only the data tell, such as the rows
+        that NonZero finds, called "<value>.<axis>"; what depends on them has no estimate.
+    totals, nodes: the counts are exact formulas in the assumed dimensions, numbers where none is in them
+        (`report.totals.macs.evaluate({"batch": 8})`); the estimates, and the candidates, are those at `dims`.
+    """
 
     model: str | None
     device: str
     target: str
     dims: Dims
     assumed: tuple[str, ...]
+    data_dims: tuple[str, ...]
     totals: roofline.Totals
     nodes: tuple[roofline.Row, ...]
     candidates: tuple[candidates.Candidate, ...]
+    as_executed: bool = False
+    _at_dims: Analysis | None = None
+
+    @property
+    def at_dims(self) -> Analysis:
+        """The same with every count as the number at `dims`: what `analyze` finds when all of them are given."""
+        return self._at_dims or self
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain data with the stable names of the `--json` output."""
@@ -121,32 +138,49 @@ class Result:
 def analyze(
     model: Source,
     *,
-    target: str = "ort-cuda",
+    target: str | None = None,
     device: str | None = None,
     dims: Dims | None = None,
     max_intensity: float | None = None,
     annotate: str | Path | None = None,
+    as_executed: bool = False,
 ) -> Analysis:
     """FLOPs, bytes, intensity, bound and roofline time of every node, and the fusion candidates.
 
     model: a path, an `onnx.ModelProto` or a `gs.Graph`; it is left unchanged.
-    dims: sizes of free dimensions by name, or by "<input>.<axis>" where they have none. What is not given is assumed
-        (see `binding.bind`) and named in the result.
+    dims: sizes of free dimensions by name, or by "<input>.<axis>" where they have none. What is not given stays a
+        symbol in the counts, and is assumed (see `binding.bind`) for the estimates.
     annotate: path to write a copy to, with the numbers in each node's `metadata_props`.
+    as_executed: the report is of the graph that onnxruntime executes on the CPU at its default level (see `executed`).
+    target: "ort-cuda", with `as_executed` "ort-cpu", where none is given.
     Raises OnnxfuseError for bad input.
     """
     _check_limits(max_intensity)
-    goal = targets.find(target)
+    goal = targets.find(target or ("ort-cpu" if as_executed else "ort-cuda"))
     machine = devices.find(device or goal.device)
-    source = _load(model)
-    bound = bind(source, dims or {})
-    report = _analysis(source, goal, machine, bound, max_intensity)
-    if annotate is not None:
-        source.annotate([_note(row) for row in report.nodes])
-        for path, rows in _body_rows(bound.facts, machine):
-            source.annotate([_note(row) for row in rows], path)
-        source.save(annotate)
+    with _graph(model, as_executed) as source:
+        bound = bind(source, dims or {})
+        sized = replace(_analysis(source, goal, machine, bound, max_intensity), as_executed=as_executed)
+        report = _with_formulas(sized, source, bound)
+        if annotate is not None:
+            source.annotate([_note(row) for row in sized.nodes])
+            for path, rows in _body_rows(bound.facts, machine):
+                source.annotate([_note(row) for row in rows], path)
+            source.save(annotate)
     return report
+
+
+@contextmanager
+def _graph(source: Source, as_executed: bool) -> Iterator[Model]:
+    """The model, or what onnxruntime makes of it, for the while."""
+    if not as_executed:
+        yield _load(source)
+        return
+    from onnxfuse.executed import executed
+
+    log.debug("asking onnxruntime for the graph that it executes")
+    with executed(source) as model:
+        yield model
 
 
 def _analysis(
@@ -167,10 +201,29 @@ def _analysis(
         goal.name,
         bound.dims,
         bound.assumed,
+        _foreign(rows, bound.dims),
         roofline.totals(rows, program, facts),
         rows,
         found,
     )
+
+
+def _with_formulas(sized: Analysis, source: Model, bound: Bound) -> Analysis:
+    """The analysis with its counts as formulas in the assumed dimensions."""
+    if not bound.assumed:
+        return sized
+    facts, prices = formulas(source, bound)
+    rows = roofline.formula_rows(sized.nodes, prices)
+    estimates = {name: getattr(sized.totals, name) for name in ("intensity", "seconds", "bound")}
+    totals = replace(roofline.totals(rows, source.program, facts), **estimates)
+    return replace(sized, totals=totals, nodes=rows, data_dims=_foreign(rows, sized.dims), _at_dims=sized)
+
+
+def _foreign(rows: Iterable[roofline.Row], dims: Dims) -> tuple[str, ...]:
+    """Symbols in the counts that are none of these dimensions, in the order of the nodes."""
+    counts = (count for row in rows for count in (row.flops, row.transcendentals, row.bytes_read, row.bytes_written))
+    distinct = dict.fromkeys(count for count in counts if isinstance(count, Expr))
+    return tuple(dict.fromkeys(name for count in distinct for name in sorted(symbols(count)) if name not in dims))
 
 
 def _executed(
@@ -186,9 +239,11 @@ def _executed(
 
 
 def _load(source: Source) -> Model:
+    log.debug("reading the model")
     model = Model.load(source)
     graph = model.program.graph
     log.info("%s: %d nodes, %d initializers", model.name or "model", len(graph.nodes), len(graph.initializers))
+    log.debug("finding shapes and costs")
     return model
 
 

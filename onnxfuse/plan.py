@@ -215,7 +215,7 @@ def _replacement(match: Match, old: Sequence[Piece], place: Surroundings) -> tup
     if match.body:  # a fused node's operations are its body's
         inside = total(tuple(node_cost(i, body) for i in range(len(match.body))))
         cost = replace(inside, bytes_read=cost.bytes_read, bytes_written=cost.bytes_written)
-    return [Piece(lead.label, new.op_type, inputs, outputs, cost, lead.dtype, lead.matrix)], place.nbytes
+    return [Piece(lead.label, new.op_type, inputs, outputs, cost, *lead.units)], place.nbytes
 
 
 def _choose(choices: Sequence[Choice]) -> tuple[list[Choice], list[Refusal]]:

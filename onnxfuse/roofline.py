@@ -1,9 +1,10 @@
 """Where a node stands on a device's roofline: its time, what bounds it, and the annotated rows and totals of a model.
 
 The model is Williams, Waterman and Patterson's (CACM 52(4), 2009) with a launch cost: time = max(compute, bytes /
-bandwidth) + launch. Bytes always move at memory bandwidth. Small tensors do live in the last-level cache, but a rate
-that depends on the size of a node's traffic would make a fused node, whose working set is larger, look slower than
-the nodes that it replaces; with one rate, fewer bytes never cost more. Times of cache-resident nodes are upper bounds.
+bandwidth) + launch. A device may tell two things more. With `caches`, so many bytes of the activations that a
+node moves go at the bandwidth of a cache, as the node before it has just written them; weights were last touched a
+whole run ago and come from memory. With `efficiency`, what the runtime's kernel reaches of that time. Both belong to a
+node alone; for nodes that run as one kernel `merged_seconds` has a rule under which fewer bytes never cost more.
 """
 
 from __future__ import annotations
@@ -12,15 +13,17 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from typing import NamedTuple
 
 from onnxfuse import ir
 from onnxfuse.cost import Cost, kind
+from onnxfuse.cost.activation import steps
 from onnxfuse.cost.registry import FREE, Number, bytes_of, bytes_or_none, elements
 from onnxfuse.devices import Device
-from onnxfuse.facts import Facts
+from onnxfuse.facts import Facts, expr
 from onnxfuse.facts.expr import Dim
 from onnxfuse.facts.value import UNKNOWN, Value
-from onnxfuse.memory import peak_activation_bytes
+from onnxfuse.memory import peaks
 
 # One special function takes the time of 16 fp32 FLOPs: 16 results a clock and SM from the special function units
 # against 128 FMA lanes (CUDA C++ Programming Guide, throughput of native arithmetic instructions, 8.x and 9.0). A
@@ -34,10 +37,12 @@ _FLOATS = frozenset({1, 10, 11, 16, 17, 18, 19, 20, 23, 24, 27, 28})
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One node, annotated. Numbers are ints, expressions over the model's symbols, or None where unknown.
+    """One node, annotated. Counts are ints, expressions over the model's symbols, or None where unknown.
 
-    bytes in bytes, seconds in seconds (None when unknown or symbolic), intensity in FLOPs per byte.
-    bound: "compute", "memory", "overhead"; None for what is free, unknown or symbolic.
+    bytes in bytes, seconds in seconds, intensity in FLOPs per byte: estimates, which need numbers (None where there are
+    none). bound: "compute", "memory", "overhead"; None for what is free or has no time.
+    weight_traffic: how many of `bytes` are weights. fused: what the node does to its result beside its operator, in
+        order: an "Add" of another value, an activation.
     """
 
     name: str
@@ -56,6 +61,8 @@ class Row:
     intensity: float | None
     seconds: float | None
     bound: str | None
+    weight_traffic: Number = 0
+    fused: tuple[str, ...] = ()
 
     @property
     def known(self) -> bool:
@@ -67,11 +74,15 @@ class Row:
 class Totals:
     """Sums over the rows. With `coverage` below 1 they are lower bounds: an unknown node adds nothing.
 
-    seconds: None as soon as a cost is symbolic. bound: the bound under which most of the time is spent.
-    params: elements of the floating initializers; weight_bytes: bytes of all initializers. Floating tensors (not
-        scalars) in Constant nodes count as initializers, since some exporters keep all weights there.
-    peak_activation_bytes: largest sum of live node outputs in file order, views sharing their input's memory, without
-        in-place reuse; None when a size is symbolic.
+    Counts may be expressions over the model's symbols. seconds: None as soon as a row of known cost has none. bound:
+        the bound under which most of the time is spent.
+    params: elements of the floating initializers; weight_bytes: bytes of all initializers, each once, however many
+        nodes read it (unique weight bytes). Floating tensors (not scalars) in Constant nodes count as initializers,
+        since some exporters keep all weights there.
+    weight_traffic, activation_traffic: the two parts of `bytes`. Weights are what no caller can change: initializers
+        (one that is an input too is none), constants, and what is computed from such alone. Each node reads its own.
+    peak_activation_bytes: largest sum of live node outputs in file order, views sharing their input's memory;
+        peak_activation_bytes_in_place: the same where a node may write over an input that dies with it (see `memory`).
     coverage: share of the nodes whose cost is known; unknown: the operators of the others.
     """
 
@@ -81,12 +92,15 @@ class Totals:
     bytes_read: Number
     bytes_written: Number
     bytes: Number
+    weight_traffic: Number
+    activation_traffic: Number
     intensity: float | None
     seconds: float | None
     bound: str | None
     params: Number
     weight_bytes: Number
     peak_activation_bytes: Number
+    peak_activation_bytes_in_place: Number
     coverage: float
     unknown: tuple[str, ...]
 
@@ -104,33 +118,73 @@ def ridge(device: Device, dtype: str = "fp32", matrix: bool = True) -> float:
     return peak(device, dtype, matrix) / device.bandwidth
 
 
-def seconds(cost: Cost, device: Device, *, dtype: str = "fp32", matrix: bool = True) -> float | None:
-    """Estimated time of one kernel: max(compute, bytes / bandwidth) + launch; 0 for a free view.
+class Units(NamedTuple):
+    """What a node's arithmetic runs on: dtype of the rates, matrix units or plain lanes, and the kind of work."""
 
-    matrix: whether the MACs run on the matrix units. None where a count is unknown or symbolic.
+    dtype: str = "fp32"
+    matrix: bool = True
+    work: str = ""
+
+
+def seconds(cost: Cost, device: Device, *, dtype: str = "fp32", matrix: bool = True, work: str = "") -> float | None:
+    """Estimated time of one kernel: max(compute, bytes / bandwidth) / efficiency + launch; 0 for a free view.
+
+    matrix: whether the MACs run on the matrix units; work: see `work`. None where a count is unknown or symbolic.
     """
-    return place(cost, device, dtype, matrix)[0]
+    return place(cost, device, Units(dtype, matrix, work))[0]
 
 
-def bound(cost: Cost, device: Device, *, dtype: str = "fp32", matrix: bool = True) -> str | None:
+def bound(cost: Cost, device: Device, *, dtype: str = "fp32", matrix: bool = True, work: str = "") -> str | None:
     """The largest part of the time: "compute", "memory" or "overhead" (launch); None when free, unknown or symbolic."""
-    return place(cost, device, dtype, matrix)[1]
+    return place(cost, device, Units(dtype, matrix, work))[1]
 
 
-def place(cost: Cost, device: Device, dtype: str, matrix: bool) -> tuple[float | None, str | None]:
+def place(cost: Cost, device: Device, on: Units) -> tuple[float | None, str | None]:
     """(seconds, bound) of one kernel."""
     if cost == FREE:
         return 0.0, None
-    macs, arith, special, moved = cost.macs, cost.arith, cost.transcendentals, cost.bytes
-    if not (isinstance(macs, int) and isinstance(arith, int) and isinstance(special, int) and isinstance(moved, int)):
+    parts = _parts(cost, device, on)
+    if parts is None:
         return None, None
-    one_mac, one_flop, one_special = _seconds_of_one(device, dtype, matrix)
-    compute = macs * one_mac + arith * one_flop + special * one_special
-    memory = moved / device.bandwidth
+    compute, memory, _ = parts
     time = max(compute, memory)
     if device.launch > time:
         return time + device.launch, "overhead"
     return time + device.launch, "compute" if compute > memory else "memory"
+
+
+def merged_seconds(cost: Cost, parts: Sequence[tuple[Cost, Units]], device: Device, on: Units) -> float | None:
+    """Estimated time of one kernel that does the work of several nodes; `cost` has the bytes over its boundary.
+
+    It is as far from its own roofline max(compute, bytes / bandwidth) as its nodes together are from theirs. As
+    max(Σc, Σm) ≤ Σ max(c, m) and a boundary has no more bytes than its nodes, a kernel never takes longer than nodes
+    that run on the same units.
+    None where a count is unknown or symbolic.
+    """
+    whole = _parts(cost, device, on)
+    alone = [_parts(part, device, units) for part, units in parts]
+    if whole is None or None in alone:
+        return None
+    ideal = math.fsum(part[2] for part in alone if part)
+    reached = math.fsum(max(part[:2]) for part in alone if part)
+    return whole[2] * (reached / ideal if ideal else 1.0) + device.launch
+
+
+def _parts(cost: Cost, device: Device, on: Units) -> tuple[float, float, float] | None:
+    """Seconds of computing and of moving, and the larger of both with every byte from memory at full efficiency."""
+    macs, arith, special, moved = cost.macs, cost.arith, cost.transcendentals, cost.bytes
+    if not (isinstance(macs, int) and isinstance(arith, int) and isinstance(special, int) and isinstance(moved, int)):
+        return None
+    one_mac, one_flop, one_special = _seconds_of_one(device, on.dtype, on.matrix)
+    compute = macs * one_mac + arith * one_flop + special * one_special
+    weights = cost.weight_traffic if isinstance(cost.weight_traffic, int) else 0
+    memory, left = weights / device.bandwidth, float(moved - weights)
+    for size, rate in device.caches:
+        near = min(left, size)
+        memory, left = memory + near / rate, left - near
+    memory += left / device.bandwidth
+    efficiency = device.efficiency.get(on.work, 1.0)
+    return compute / efficiency, memory / efficiency, max(compute, moved / device.bandwidth)
 
 
 @cache
@@ -140,8 +194,8 @@ def _seconds_of_one(device: Device, dtype: str, matrix: bool) -> tuple[float, fl
     return 2 / peak(device, dtype, matrix), 1 / device.peak(dtype, matrix=False), special
 
 
-def units(node: ir.Node, facts: Facts) -> tuple[str, bool]:
-    """(dtype, matrix) of a node for `seconds`: where its arithmetic runs.
+def units(node: ir.Node, facts: Facts) -> Units:
+    """What a node's arithmetic runs on.
 
     The dtype is that of the first floating output; a node without one counts as int8 when it reads 8-bit integers. A
     convolution over one channel at a time (depthwise) has no inner product to feed matrix units with.
@@ -149,36 +203,84 @@ def units(node: ir.Node, facts: Facts) -> tuple[str, bool]:
     dtype = next((d for name in node.outputs if (d := facts[name].dtype) in _FLOATS), 0)
     if not dtype and node.inputs and facts[node.inputs[0]].dtype in (2, 3):
         dtype = 3
-    depthwise = False
-    if node.op_type in ("Conv", "FusedConv") and node.attrs.get("group", 1) != 1 and len(node.inputs) > 1:
-        weight = facts[node.inputs[1]].shape
-        depthwise = weight is not None and len(weight) > 1 and weight[1] == 1
-    return _RATES.get(dtype, "fp32"), not depthwise
+    kind_of_work = work(node, facts)
+    return Units(_RATES.get(dtype, "fp32"), kind_of_work != DEPTHWISE, kind_of_work)
+
+
+DEPTHWISE, FEW_CHANNELS = "DepthwiseConv", "FewChannelConv"
+_FEW = 4  # input channels of the first layer of an image network: grey, RGB, RGBA
+_CONVOLUTIONS = frozenset({"Conv", "FusedConv", "NhwcFusedConv", "NhwcConv"})
+
+
+def work(node: ir.Node, facts: Facts) -> str:
+    """The kind of work of a node, the key of a device's efficiencies: its operator, in whatever domain and layout.
+
+    Of convolutions "Conv", but "DepthwiseConv" over one channel at a time and "FewChannelConv" over at most four.
+    """
+    if node.op_type not in _CONVOLUTIONS:
+        return node.op_type
+    weight = facts[node.inputs[1]].shape if len(node.inputs) > 1 else None
+    channels = weight[1] if weight is not None and len(weight) > 1 else None
+    if node.attrs.get("group", 1) != 1:
+        return DEPTHWISE if channels == 1 else "Conv"
+    return FEW_CHANNELS if isinstance(channels, int) and channels <= _FEW else "Conv"
 
 
 def rows(facts: Facts, costs: Sequence[Cost], device: Device, scope: str = "") -> tuple[Row, ...]:
     """The annotated nodes of one graph, in file order; `costs` has one Cost a node."""
-    return tuple(_row(node, facts, cost, device, scope) for node, cost in zip(facts.nodes, costs, strict=True))
+    seen: dict[tuple[Cost, Number, Units], tuple[Number, Number, float | None, float | None, str | None]] = {}
+    found = []
+    for node, cost in zip(facts.nodes, costs, strict=True):
+        key = cost, cost.weight_traffic, units(node, facts)
+        figures = seen.get(key)
+        if figures is None:  # the nodes of a large model are mostly alike
+            flops, moved = cost.flops, cost.bytes
+            figures = seen[key] = flops, moved, _ratio(flops, moved), *place(cost, device, key[2])
+        found.append(_row(node, cost, scope, *figures))
+    return tuple(found)
 
 
-def _row(node: ir.Node, facts: Facts, cost: Cost, device: Device, scope: str) -> Row:
-    flops, moved = cost.flops, cost.bytes
+def formula_rows(annotated: Sequence[Row], costs: Sequence[Cost]) -> tuple[Row, ...]:
+    """The rows with the counts of these costs, which are formulas, and the estimates that they have."""
+    seen: dict[Cost, tuple[Number, Number]] = {}
+    found = []
+    for row, cost in zip(annotated, costs, strict=True):
+        sums = seen.get(cost)
+        if sums is None:
+            sums = seen[cost] = cost.flops, cost.bytes
+        found.append(_row(row, cost, row.scope, *sums, row.intensity, row.seconds, row.bound))
+    return tuple(found)
+
+
+def _row(
+    of: ir.Node | Row,
+    cost: Cost,
+    scope: str,
+    flops: Number,
+    moved: Number,
+    intensity: float | None,
+    seconds: float | None,
+    bound: str | None,
+) -> Row:
     return Row(
-        node.name,
-        node.op_type,
-        node.domain,
+        of.name,
+        of.op_type,
+        of.domain,
         scope,
-        node.inputs,
-        node.outputs,
-        kind(node),
+        of.inputs,
+        of.outputs,
+        of.kind if isinstance(of, Row) else kind(of),
         flops,
         cost.macs,
         cost.transcendentals,
         cost.bytes_read,
         cost.bytes_written,
         moved,
-        _ratio(flops, moved),
-        *place(cost, device, *units(node, facts)),
+        intensity,
+        seconds,
+        bound,
+        cost.weight_traffic,
+        of.fused if isinstance(of, Row) else steps(of),
     )
 
 
@@ -190,7 +292,7 @@ def totals(annotated: Sequence[Row], program: ir.Program, facts: Facts) -> Total
     """Sums over the main graph's rows, and what the model holds in memory; `facts` are the main graph's."""
     flops = _sum(row.flops for row in annotated)
     read, written = _sum(row.bytes_read for row in annotated), _sum(row.bytes_written for row in annotated)
-    moved = read + written
+    moved, of_weights = read + written, _sum(row.weight_traffic for row in annotated)
     symbolic = any(row.known and row.seconds is None for row in annotated)
     weights = list(_weights(program.graph, facts))
     unknown = dict.fromkeys(f"{row.domain or 'ai.onnx'}::{row.op_type}" for row in annotated if not row.known)
@@ -201,23 +303,21 @@ def totals(annotated: Sequence[Row], program: ir.Program, facts: Facts) -> Total
         read,
         written,
         moved,
+        of_weights,
+        moved - of_weights,
         _ratio(flops, moved),
         None if symbolic else math.fsum(row.seconds or 0.0 for row in annotated),
         None if symbolic else _main_bound(annotated),
         _sum(bytes_or_none(partial(elements, value)) for value in weights if value.dtype in _FLOATS),
         _sum(bytes_or_none(partial(bytes_of, value)) for value in weights),
-        peak_activation_bytes(program, facts, program.graph.outputs),
+        *peaks(program, facts, program.graph.outputs),
         sum(row.known for row in annotated) / len(annotated) if annotated else 1.0,
         tuple(unknown),
     )
 
 
 def _sum(counts: Iterable[Number]) -> Dim:
-    total: Dim = 0
-    for count in counts:
-        if count is not None:
-            total = total + count
-    return total
+    return expr.total(count for count in counts if count is not None)
 
 
 def _main_bound(annotated: Sequence[Row]) -> str | None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import math
+import platform
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
@@ -19,6 +22,7 @@ from onnxfuse import feeds as fd
 from onnxfuse.errors import Finding, MissingDependency, UsageError
 from onnxfuse.interface import Interface
 
+log = logging.getLogger(__name__)
 Outputs = dict[str, np.ndarray]
 
 LEVELS = {
@@ -62,12 +66,16 @@ def options(level: str) -> Any:
     return made
 
 
-def cpu_session(path: Path, level: str) -> Any:
-    """A CPU session with two threads. Raises what onnxruntime raises, MissingDependency, UsageError."""
+def cpu_session(model: Path | bytes, level: str) -> Any:
+    """A CPU session with two threads, of a file or of a serialized model. Raises what onnxruntime raises,
+    MissingDependency, UsageError.
+    """
     made = options(level)
     made.intra_op_num_threads = 2
     made.add_session_config_entry("session.disable_prepacking", "1")  # external weights stay mapped, not copied
-    return onnxruntime().InferenceSession(str(path), made, providers=["CPUExecutionProvider"])
+    return onnxruntime().InferenceSession(
+        model if isinstance(model, bytes) else str(model), made, providers=["CPUExecutionProvider"]
+    )
 
 
 def run(session: Any, feeds: fd.Feeds) -> Outputs:
@@ -122,6 +130,7 @@ def find_feeds(
     for kind, limit in ((fd.NORMAL, None), (fd.POSITIVE, _POSITIVE_TRIES)):
         for binding in islice(fd.candidates(interface, dims, typical=typical), limit):
             tried += 1
+            log.debug("looking for inputs under which the model runs, attempt %d", tried)
             try:
                 feeds = fd.make(interface, binding, kind, seed)
                 outputs = attempt(feeds)
@@ -139,6 +148,15 @@ def find_feeds(
     free = fd.free_dims(interface)
     advice = f"; give sizes with --dim {' --dim '.join(f'{key}=…' for key in free)}" if free else ""
     raise Finding(f"no inputs were found under which the model runs ({tried} tried; onnxruntime: {last}){advice}")
+
+
+def cpu_name() -> str:
+    """What the processor calls itself."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
 
 
 def first_line(error: BaseException) -> str:

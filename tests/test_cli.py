@@ -233,6 +233,37 @@ def test_verify_and_benchmark_on_the_cpu(tmp_path: Path) -> None:
     assert {"median", "ci95"} <= report["ratio"].keys()
 
 
+def test_benchmark_node_by_node() -> None:
+    result = onnxfuse("benchmark", EXAMPLE, "--per-node", "--runs", 2, "--device", "avx2_core", "--json")
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout)
+    assert (report["model"], report["device"], report["runs"]) == (str(EXAMPLE), "avx2_core", 2)
+    assert report["nodes"] and {"spearman", "ratio", "works", "dims"} <= report.keys()
+    said = onnxfuse("benchmark", EXAMPLE, "--per-node", "--runs", 2).stdout
+    assert "rank correlation" in said and "level all" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([EXAMPLE, EXAMPLE, "--per-node"], "--per-node takes one model"),
+        ([EXAMPLE, "--per-node", "--provider", "cuda"], "--per-node measures the CPU provider only"),
+        ([EXAMPLE, "--device", "h200"], "--device: times are measured on this machine"),
+        ([EXAMPLE, "--per-node", "--device", "abacus"], "unknown device 'abacus'"),
+    ],
+)
+def test_benchmark_options_that_do_not_go_together(arguments: list[object], said: str) -> None:
+    result = onnxfuse("benchmark", *arguments)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert said in result.stderr and result.stderr.count("\n") == 1
+
+
+def test_devices_measure_refuses_a_file_that_it_cannot_write_before_it_measures(tmp_path: Path) -> None:
+    for path, said in ((tmp_path / "d.json", "known: .toml"), (tmp_path / "none" / "d.toml", "folder does not exist")):
+        result = onnxfuse("devices", "--measure", path)
+        assert result.returncode == 2 and said in result.stderr and not path.exists()
+
+
 def test_verify_finds_a_difference_and_ends_with_1(tmp_path: Path) -> None:
     other = onnx.load(EXAMPLE)
     other.graph.node[1].op_type = "Abs"
@@ -370,3 +401,32 @@ def test_optimize_reports_a_dry_run_of_a_model_with_external_data(tmp_path: Path
     result = onnxfuse("optimize", model, tmp_path / "o.onnx", "--dry-run", "--report", page)
     assert result.returncode == 0, result.stderr
     assert page.exists() and not (tmp_path / "o.onnx").exists()
+
+
+def test_analyze_as_executed(tmp_path: Path) -> None:
+    source, noted, page = MODELS / "small_resnet.onnx", tmp_path / "noted.onnx", tmp_path / "r.html"
+    options = ("analyze", source, "--as-executed", "--dim", "N=2")
+    result = onnxfuse(*options, "--annotate", noted, "--plot", page, "--csv", tmp_path / "n.csv")
+    assert result.returncode == 0 and result.stderr == ""
+    assert "small_resnet.onnx as executed by onnxruntime on " in result.stdout
+    assert "target ort-cpu" in result.stdout
+    assert "as executed by onnxruntime" in page.read_text("utf-8")
+    data = json.loads(onnxfuse(*options, "--json").stdout)
+    assert (data["model"], data["as_executed"], data["target"]) == (str(source), True, "ort-cpu")
+    assert len(data["nodes"]) == len(onnx.load(noted).graph.node)
+    assert any("Relu" in node["fused"] for node in data["nodes"])
+    totals = data["totals"]
+    assert totals["weight_traffic"] + totals["activation_traffic"] == totals["bytes"]
+    assert totals["peak_activation_bytes_in_place"] <= totals["peak_activation_bytes"]
+    assert onnxfuse(*options).stdout == onnxfuse(*options).stdout
+
+
+def test_analyze_as_executed_says_what_onnxruntime_refuses(tmp_path: Path) -> None:
+    model = graph("y = Relu (x)", inputs="float[2] x", outputs="float[2] y")
+    model.graph.node[0].domain = "nobody.knows"
+    model.opset_import.add(domain="nobody.knows", version=1)
+    onnx.save(model, tmp_path / "odd.onnx")
+    assert onnxfuse("analyze", tmp_path / "odd.onnx").returncode == 0
+    result = onnxfuse("analyze", tmp_path / "odd.onnx", "--as-executed")
+    assert result.returncode == 2 and result.stdout == ""
+    assert len(result.stderr.splitlines()) == 1 and "odd.onnx: onnxruntime does not load it" in result.stderr

@@ -51,11 +51,15 @@ def test_the_devices_of_the_package() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_file_has_all_numbers_and_a_source_for_each(name: str) -> None:
     data = tomllib.loads((FOLDER / f"{name}.toml").read_text("utf-8"))
-    assert data.keys() == {"title", "matrix", "vector", "sources", *NUMBERS}
-    assert data["sources"].keys() == {"matrix", "vector", *NUMBERS}
+    more = data.keys() & {"efficiency", "caches"}
+    assert data.keys() == {"title", "matrix", "vector", "sources", *NUMBERS, *more}
+    assert data["sources"].keys() == {"matrix", "vector", *NUMBERS, *more}
     assert all(len(source) > 20 for source in data["sources"].values())
     assert all(isinstance(data[n], float) and data[n] > 0 for n in NUMBERS)
     assert all(isinstance(x, float) and x > 0 for table in ("matrix", "vector") for x in data[table].values())
+    assert all(0 < share <= 1 for share in data.get("efficiency", {}).values())
+    for size, rate in data.get("caches", []):
+        assert size <= data["cache_bytes"] and data["bandwidth"] < rate
 
 
 @pytest.mark.parametrize("name", CHIPS)
@@ -117,6 +121,11 @@ def test_peak_falls_back_to_the_fp32_rate() -> None:
     assert t4.peak("fp64", matrix=True) == t4.vector["fp64"]
 
 
+def test_only_a_processor_core_finds_activations_in_its_cache(device: Device) -> None:
+    """A GPU's are taken to move to and from memory, at full efficiency."""
+    assert bool(device.caches) is bool(device.efficiency) is (device.name == "avx2_core")
+
+
 def test_find_takes_a_device_and_a_file(tmp_path: Path) -> None:
     h200 = devices.find("h200")
     assert devices.find(h200) is h200
@@ -132,6 +141,11 @@ def test_find_takes_a_device_and_a_file(tmp_path: Path) -> None:
     [
         ("title = ", "mine"),
         ('title = "x"\n[matrix]\n[vector]\nfp32 = 1e12\n', "bandwidth"),
+        (
+            'title = "x"\nbandwidth = 1.0\ncache_bandwidth = 1.0\ncache_bytes = 1.0\nlaunch = 1.0\nefficiency = 2.0\n'
+            "[matrix]\n[vector]\nfp32 = 1e12\n[sources]\n",
+            "items",
+        ),
         ('title = "x"\nbandwidth = "fast"\ncache_bandwidth = 1.0\ncache_bytes = 1.0\nlaunch = 1.0\n', "mine"),
     ],
 )

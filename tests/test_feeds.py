@@ -39,6 +39,9 @@ def test_first_choices_are_small(face):
     x = face("float[N,3,H,W] x, int64[N,S] ids")
     assert found(x, lambda shapes, _: True) == {"N": 1, "H": 64, "W": 64, "S": 16}
     assert found(x, lambda shapes, _: True, typical=True) == {"N": 1, "H": 224, "W": 224, "S": 128}
+    cache = face("float[batch, 8, past_len, 64] k")
+    assert found(cache, lambda shapes, _: True) == {"batch": 1, "past_len": 0}
+    assert found(cache, lambda shapes, _: True, typical=True) == {"batch": 1, "past_len": 128}
 
 
 def test_a_fixed_position_table_is_met(face):

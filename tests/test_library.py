@@ -7,6 +7,7 @@ from pathlib import Path
 import onnx
 import onnx_graphsurgeon as gs
 import pytest
+from support import graph
 
 import onnxfuse
 
@@ -52,3 +53,17 @@ def test_every_error_is_an_onnxfuse_error() -> None:
         onnxfuse.analyze("nowhere.onnx")
     with pytest.raises(onnxfuse.ModelError, match="int"):
         onnxfuse.analyze(3)
+
+
+def test_a_decoder_with_a_cache_that_may_be_empty() -> None:
+    """Scores of 128 queries against 128 keys in the cache and 128 new ones, 2 heads of 4: 2·128·256·4 MACs."""
+    decoder = graph(
+        "k = Concat <axis = 2> (past, x) t = Transpose <perm = [0, 1, 3, 2]> (k) y = MatMul (x, t)",
+        inputs="float[batch, 2, past_len, 4] past, float[batch, 2, seq, 4] x",
+        outputs="float[batch, 2, seq, total] y",
+    )
+    report = onnxfuse.analyze(decoder)
+    assert report.dims == {"batch": 1, "past_len": 128, "seq": 128}
+    assert onnxfuse.analyze(decoder, dims=report.dims).totals.macs == 262144
+    assert onnxfuse.optimize(decoder).verdict is not None
+    assert onnxfuse.verify(decoder, decoder).ok  # its first case is the empty cache

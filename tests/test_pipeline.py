@@ -32,7 +32,7 @@ SOURCES: dict[str, Callable[[], Any]] = {
 def test_every_kind_of_source(kind: str) -> None:
     source = SOURCES[kind]()
     report, result = onnxfuse.analyze(source), onnxfuse.optimize(source)
-    assert report.totals.macs == result.before.macs == result.after.macs
+    assert report.at_dims.totals.macs == result.before.macs == result.after.macs
     assert report.totals.coverage == 1.0 and len(report.nodes) == 27
     assert len(result.fusions) == 9 and result.verdict is not None and result.verdict.ok
     assert_same(onnx.load(RESNET), result.model, random_feeds(onnx.load(RESNET)))
@@ -90,7 +90,7 @@ def test_free_dims_are_assumed_and_named() -> None:
     report = onnxfuse.analyze(RESNET)
     assert report.dims == {"N": 1} and report.assumed == ("N",)
     bound = onnxfuse.analyze(RESNET, dims={"N": 4})
-    assert bound.assumed == () and bound.totals.macs == 4 * report.totals.macs  # type: ignore[operator]
+    assert bound.assumed == () and bound.totals.macs == 4 * report.at_dims.totals.macs  # type: ignore[operator]
     assert onnxfuse.analyze(RESNET, dims={"x.0": 4}).totals.macs == bound.totals.macs
     with pytest.raises(UsageError, match="K"):
         onnxfuse.analyze(RESNET, dims={"K": 4})

@@ -11,8 +11,9 @@ import pytest
 
 from onnxfuse import devices
 from onnxfuse.candidates import Candidate
-from onnxfuse.facts.expr import symbol
+from onnxfuse.facts.expr import Expr, symbol
 from onnxfuse.patterns import Refusal
+from onnxfuse.profiled import NodeReport, NodeTime, WorkTime
 from onnxfuse.report import text, units
 from onnxfuse.report.console import Cell, Column, render, table
 from onnxfuse.report.tables import ranked
@@ -74,7 +75,8 @@ ALIEN = replace(
 TOTALS = Totals(
     flops=236_830_720, macs=118_013_952, transcendentals=5, bytes_read=3_851_008, bytes_written=6_422_528,
     bytes=10_273_536, intensity=23.05, seconds=6.5e-6, bound="memory", params=9_408, weight_bytes=37_632,
-    peak_activation_bytes=6_422_528, coverage=0.75, unknown=("my::Odd",),
+    weight_traffic=37_632, activation_traffic=10_235_904, peak_activation_bytes=6_422_528,
+    peak_activation_bytes_in_place=3_211_264, coverage=0.75, unknown=("my::Odd",),
 )  # fmt: skip
 CANDIDATES = (
     Candidate(("/stem/conv/Conv", "relu"), ("Conv", "Relu"), 23.05, 61.5, 6_422_528, 3.3e-6, "conv_relu", None),
@@ -87,9 +89,11 @@ CANDIDATES = (
 
 def analysis(nodes: tuple[Row, ...] = (VIEW, ROW, LIGHT, ALIEN), totals: Totals = TOTALS, **options: Any) -> str:
     report = SimpleNamespace(
-        model="stem.onnx", device="h200", target="ort-cuda", dims={"batch": 1}, assumed=(), totals=totals, nodes=nodes,
-        candidates=options.pop("candidates", CANDIDATES),
+        model="stem.onnx", device="h200", target="ort-cuda", dims=options.pop("dims", {"batch": 1}),
+        assumed=options.pop("assumed", ()), data_dims=options.pop("data_dims", ()), totals=totals, nodes=nodes,
+        candidates=options.pop("candidates", CANDIDATES), as_executed=False,
     )  # fmt: skip
+    report.at_dims = options.pop("at_dims", report)
     return text.analysis(report, **options)  # type: ignore[arg-type]
 
 
@@ -177,11 +181,50 @@ def test_the_environment_does_not_change_a_report(monkeypatch: pytest.MonkeyPatc
     assert analysis() == expected
 
 
-def test_symbolic_costs_ask_for_dims() -> None:
+def test_formulas_stand_behind_the_numbers() -> None:
     n = symbol("batch")
-    row = replace(ROW, flops=n * 2, bytes=n * 8, intensity=None, seconds=None, bound=None)
-    said = analysis((row,), replace(TOTALS, flops=n * 2, bytes=n * 8, intensity=None, seconds=None, bound=None))
-    assert "depends on free dims: bind them with --dim NAME=N" in said
+    at = SimpleNamespace(nodes=(ROW,), totals=replace(TOTALS, coverage=1.0, unknown=()))
+    totals = replace(at.totals, flops=n * 236_830_720, macs=n * 118_013_952, bytes=n * 10_235_904 + 37_632)
+    said = analysis((replace(ROW, flops=n * 5),), totals, at_dims=at, dims={"k": 2, "batch": 1}, assumed=("batch",))
+    assert said.splitlines()[0] == "stem.onnx on NVIDIA H200, target ort-cuda, k=2, assumed batch=1"
+    assert "FLOPs           237 M (5 special functions apart) = 236830720·batch" in said
+    assert "MACs            118 M = 118013952·batch" in said
+    assert "written) = 10235904·batch + 37632" in " ".join(said.split())
+    assert re.search(r"/stem/conv/Conv +Conv +236 M", said)  # the table has numbers
+
+
+def test_a_formula_that_leaves_nodes_out_is_a_lower_bound() -> None:
+    at = SimpleNamespace(nodes=(ROW, LIGHT), totals=replace(TOTALS, coverage=1.0, unknown=()))
+    totals = replace(at.totals, bytes=symbol("n") * 8, coverage=0.5, unknown=("ai.onnx::Relu",))
+    said = " ".join(analysis((ROW, replace(LIGHT, op_type="If", flops=None)), totals, at_dims=at).split())
+    assert "written) ≥ 8·n" in said and "formulas leave out 1 nodes that depend on the sizes by cases: If" in said
+    assert "the cost of 2 of 2 nodes is known" in said
+
+
+def test_sizes_that_the_data_tell() -> None:
+    k = symbol("found.0", 0)
+    row = replace(ROW, flops=k * 2, bytes=k * 8, intensity=None, seconds=None, bound=None)
+    totals = replace(TOTALS, flops=k * 2, bytes=k * 8, intensity=None, seconds=None, bound=None, coverage=1.0)
+    said = analysis((row, LIGHT), totals, data_dims=("found.0",))
+    assert "FLOPs           2·found.0 (118 M MACs; 5 special functions apart)" in said
+    assert "≥ 3.50 µs estimated, without 1 nodes whose sizes only the data tell" in said
+    assert "from the data   found.0: sizes that only the data tell" in said
+
+
+def test_a_long_formula_is_cut_after_a_term() -> None:
+    x = sum((symbol(f"name{i}") * 1000 for i in range(10, 30)), start=symbol("name30"))
+    assert isinstance(x, Expr) and units.formula(x) == str(x)
+    said = units.formula(x, 80)
+    assert said == "1000·name10 + 1000·name11 + 1000·name12 … +18 terms, whole in --json" and len(said) <= 80
+    assert units.formula(x, 20) == "1000·name10 … +20 terms, whole in --json"  # the first may take twice as much
+    assert units.formula(symbol("a" * 90), 40) == "a long formula, whole in --json"
+
+
+def test_why_a_cost_is_unknown() -> None:
+    unknown = ("ai.onnx::StringConcat", "com.microsoft::SparseToDenseMatMul", "my::Odd")
+    said = " ".join(analysis(totals=replace(TOTALS, unknown=unknown), width=200).split())
+    assert "unknown for StringConcat (works on strings), com.microsoft::SparseToDenseMatMul (multiplies by" in said
+    assert "my::Odd" in said and "lengths" not in said
 
 
 FUSION = Fusion("conv_relu", "/stem/conv/Conv", ("/stem/conv/Conv", "relu"), 6_422_528, 0, 3.3e-6)
@@ -271,3 +314,23 @@ def test_a_table_narrower_than_its_content_cuts_and_wraps() -> None:
     assert max(map(len, drawn.splitlines())) <= 60
     assert drawn.count("because") == 4
     assert "…" in drawn
+
+
+def test_node_times() -> None:
+    """Two nodes: 20 and 30 µs measured, 10 and 36 estimated; together 46/50."""
+    slow = NodeTime("conv_1", "Conv", "com.microsoft.nchwc", "DepthwiseConv", 20e-6, 10e-6, "memory")
+    fast = NodeTime("long/" * 30 + "name", "Add", "", "Add", 30e-6, 36e-6, "compute")
+    works = (WorkTime("Add", 1, 30e-6, 36e-6, 1.2), WorkTime("DepthwiseConv", 1, 20e-6, 10e-6, 0.5))
+    report = NodeReport("m.onnx", "mine", "A CPU", "all", 20, {"N": 8}, 5e-6, 2, 1.0, 0.92, works, (fast, slow))
+    for width in (80, 100):
+        said = text.node_times(report, width=width)
+        assert max(len(line) for line in said.splitlines()) <= width
+        assert said.splitlines()[0] == "m.onnx on one thread of A CPU, level all, N=8"
+        assert "2 of 2 nodes, those above 5.00 µs" in said and "device mine" in said
+        assert "1.000 (Spearman)" in said
+        assert "estimated 46.0 µs, measured 50.0 µs: 0.92x" in said
+        assert re.search(r"DepthwiseConv +1 +20\.0 µs +40\.0 % +10\.0 µs +0\.50x", said)
+        assert re.search(r"conv_1 +DepthwiseConv +20\.0 µs +10\.0 µs +0\.50x +memory", said)
+        assert said.index("conv_1") < said.index("long/")  # 10 µs apart, 6 µs apart
+    empty = text.node_times(replace(report, compared=0, spearman=None, ratio=None, works=(), nodes=()))
+    assert "not defined (Spearman)" in empty and "Largest differences" not in empty

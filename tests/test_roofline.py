@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import onnx
 import pytest
-from onnx import parser
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import helper, parser
 
 from onnxfuse import devices, ir, roofline
 from onnxfuse.cost import Cost, costs
@@ -78,6 +86,62 @@ def test_removing_bytes_never_costs_time() -> None:
     assert times == pytest.approx([13e-6, 9e-6, 13e-6])
 
 
+# 100 GFLOP/s, 10 GB/s from memory, 40 GB/s from a cache that keeps 4 MB; Softmax at half the speed of its roofline.
+CORE = Device(
+    "core", "test core", {"fp32": 100e9}, {"fp32": 100e9}, 10e9, 40e9, 8e6, 1e-6, {}, {"Softmax": 0.5, "Conv": 0.8},
+    ((4e6, 40e9),),
+)  # fmt: skip
+
+
+def test_activations_move_at_cache_rate_as_far_as_the_cache_keeps_them() -> None:
+    """2 MB: 50 µs from the cache. 6 MB: 4 MB in 100 µs, 2 MB in 200 µs. 2 MB, 1 MB of it weights: 25 + 100 µs."""
+    assert roofline.seconds(Cost(0, 1, 0, 1_000_000, 1_000_000), CORE) == pytest.approx(51e-6)
+    assert roofline.seconds(Cost(0, 1, 0, 3_000_000, 3_000_000), CORE) == pytest.approx(301e-6)
+    assert roofline.seconds(Cost(0, 1, 0, 1_500_000, 500_000, 1_000_000), CORE) == pytest.approx(126e-6)
+    levels = replace(CORE, caches=((1e6, 100e9), (4e6, 40e9)))  # 6 MB: 1 MB in 10 µs, 4 MB in 100 µs, 1 MB in 100 µs
+    assert roofline.seconds(Cost(0, 1, 0, 3_000_000, 3_000_000), levels) == pytest.approx(211e-6)
+
+
+def test_efficiency_stretches_both_sides_of_the_roofline_but_not_the_launch() -> None:
+    memory, compute = Cost(0, 1, 0, 1_000_000, 1_000_000), Cost(5_000_000, 0, 0, 4, 4)  # 50 µs and 100 µs of work
+    assert roofline.seconds(memory, CORE, work="Softmax") == pytest.approx(101e-6)
+    assert roofline.seconds(compute, CORE, work="Softmax") == pytest.approx(201e-6)
+    assert roofline.bound(compute, CORE, work="Softmax") == "compute"
+    assert roofline.bound(Cost(0, 1, 0, 12_000, 12_000), CORE, work="Softmax") == "memory"  # 1.2 µs, a launch is 1 µs
+    assert roofline.bound(Cost(0, 1, 0, 12_000, 12_000), CORE) == "overhead"
+
+
+def test_a_merged_kernel_is_as_far_from_its_roofline_as_its_nodes() -> None:
+    """Conv 10 MFLOP, 2 MB: 100 µs compute on the roofline, 200 µs if bytes came from memory (ideal), in fact 100/0.8 =
+    125 µs. Relu 2 MB: ideal 200 µs, in fact 50 µs. Together 2 MB: ideal 200 µs, x (125 + 50)/(200 + 200) = 87.5 µs.
+    """
+    conv, relu = Cost(5_000_000, 0, 0, 1_000_000, 1_000_000), Cost(0, 250_000, 0, 1_000_000, 1_000_000)
+    fused = Cost(5_000_000, 250_000, 0, 1_000_000, 1_000_000)
+    parts = [(conv, roofline.Units(work="Conv")), (relu, roofline.Units(work="Relu"))]
+    assert roofline.merged_seconds(fused, parts, CORE, parts[0][1]) == pytest.approx(87.5e-6 + 1e-6)
+    unknown = (Cost(None, 0, 0, 0, 0), roofline.Units())
+    assert roofline.merged_seconds(fused, [*parts, unknown], CORE, parts[0][1]) is None
+
+
+COUNTS = st.integers(0, 10**9)
+NODES = st.tuples(
+    st.builds(Cost, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS),
+    st.builds(roofline.Units, work=st.sampled_from(["Conv", "Softmax", "Relu"])),
+)
+
+
+@given(st.lists(NODES, min_size=2, max_size=5), st.floats(0, 1))
+def test_merging_nodes_never_costs_time(nodes: list[tuple[Cost, roofline.Units]], kept: float) -> None:
+    """Whatever the nodes' caches and efficiencies: one kernel with a part of their bytes takes no longer than they."""
+    whole = sum((cost for cost, _ in nodes), Cost())
+    fused = replace(whole, bytes_read=int(whole.bytes_read * kept))  # type: ignore[operator]
+    together = roofline.merged_seconds(fused, nodes, CORE, nodes[0][1])
+    apart = [roofline.place(cost, CORE, on)[0] for cost, on in nodes]
+    assert together is not None and None not in apart
+    launches = (sum(cost != Cost() for cost, _ in nodes) - 1) * CORE.launch  # a free node has no launch of its own
+    assert together <= (sum(t or 0.0 for t in apart) - launches) * (1 + 1e-9) + 1e-15
+
+
 def test_ridge_points_of_the_h200() -> None:
     """989.4 TFLOP/s / 4.8 TB/s = 206.1 FLOP/byte; TF32 half of it; fp32 lanes 66.9 / 4.8 = 13.9."""
     h200 = devices.find("h200")
@@ -119,10 +183,11 @@ def test_rows() -> None:
 def test_units() -> None:
     _, facts, _ = model(NETWORK)
     assert [roofline.units(node, facts) for node in facts.nodes] == [
-        ("fp32", True), ("fp32", True), ("fp32", False), ("fp32", True),
+        ("fp32", True, "FewChannelConv"), ("fp32", True, "Relu"), ("fp32", False, "DepthwiseConv"),
+        ("fp32", True, "Reshape"),
     ]  # fmt: skip
     _, facts, _ = model("q (uint8[2,4] a, uint8[4,3] b) => (int32[2,3] y) { y = MatMulInteger (a, b) }")
-    assert roofline.units(facts.nodes[0], facts) == ("int8", True)
+    assert roofline.units(facts.nodes[0], facts) == ("int8", True, "MatMulInteger")
     _, facts, _ = model("h (float16[4] a) => (float16[4] y, bool[4] m) { y = Neg (a) m = Greater (a, a) }")
     assert [roofline.units(node, facts)[0] for node in facts.nodes] == ["fp16", "fp32"]
 
@@ -141,6 +206,8 @@ def test_totals_add_up() -> None:
     assert totals.bound == "overhead"
     assert totals.params == 4 * 27 + 4 * 9
     assert totals.weight_bytes == 4 * 144 + 16
+    # the filters 432 and 144, and the shape of the Reshape, which moves nothing
+    assert (totals.weight_traffic, totals.activation_traffic) == (432 + 144, 6464 - 432 - 144)
     assert (totals.coverage, totals.unknown) == (1.0, ())
 
 
@@ -173,7 +240,29 @@ def test_free_dims_give_expressions_and_no_time() -> None:
     totals = roofline.totals((row,), program, facts)
     assert totals.bytes == symbol("N") * 32
     assert (totals.seconds, totals.bound, totals.intensity) == (None, None, None)
-    assert totals.peak_activation_bytes is None
+    assert (totals.peak_activation_bytes, totals.peak_activation_bytes_in_place) == (symbol("N") * 16,) * 2
+
+
+def test_weight_traffic_counts_every_reader_and_weight_bytes_every_weight_once() -> None:
+    """w (16 bytes) is read by two Adds, and by the Neg that makes another constant of it, which the Mul reads."""
+    text = """
+    net (float[4] x) => (float[4] y) <float[4] w = {1, 2, 3, 4}>
+    { a = Add (x, w) b = Add (a, w) same = Identity (w) n = Neg (same) y = Mul (b, n) }
+    """
+    program, facts, prices = model(text)
+    annotated = roofline.rows(facts, prices, PLAIN)
+    assert [row.weight_traffic for row in annotated] == [16, 16, 0, 32, 16]
+    totals = roofline.totals(annotated, program, facts)
+    assert (totals.weight_bytes, totals.weight_traffic) == (16, 80)
+    assert totals.activation_traffic == 3 * 32
+    assert totals.bytes == 80 + 96
+
+
+def test_what_a_caller_may_override_is_no_weight() -> None:
+    text = "net (float[4] x, float[4] w = {1, 2, 3, 4}) => (float[4] y) { y = Add (x, w) }"
+    program, facts, prices = model(text)
+    totals = roofline.totals(roofline.rows(facts, prices, PLAIN), program, facts)
+    assert (totals.weight_traffic, totals.activation_traffic) == (0, 48)
 
 
 def test_an_empty_graph_is_fully_covered() -> None:
@@ -195,3 +284,60 @@ def test_weights_in_constant_nodes_count_and_scalars_and_shapes_do_not() -> None
     program, facts, prices = model(text)
     totals = roofline.totals(roofline.rows(facts, prices, PLAIN), program, facts)
     assert (totals.params, totals.weight_bytes) == (8, 32)
+
+
+# bytes of 5 elements, by type: bf16, two fp8, int4, fp4, uint2, int2, uint8
+NARROW = {16: 10, 17: 5, 20: 5, 22: 3, 23: 3, 25: 2, 26: 2, 2: 5}
+
+
+def test_narrow_types_are_sized_in_bits() -> None:
+    """Five elements of 16, 8, 4 or 2 bits, packed, as weights that are read, as activations and at the peak."""
+    weights = [helper.make_tensor(f"w{t}", t, [5], bytes(size), raw=True) for t, size in NARROW.items()]
+    nodes = [helper.make_node("Cast", ["x"], [f"y{t}"], to=t) for t in NARROW]
+    nodes += [helper.make_node("Cast", [f"w{t}"], [f"k{t}"], to=1) for t in NARROW]
+    nodes.append(helper.make_node("Sum", ["x", *(f"k{t}" for t in NARROW)], ["z"]))
+    infos = [[helper.make_tensor_value_info(n, t, [5]) for n, t in of] for of in ([("x", 1)], [("z", 1)])]
+    infos[1] += [helper.make_tensor_value_info(f"y{t}", t, [5]) for t in NARROW]
+    program = ir.read(helper.make_model(helper.make_graph(nodes, "g", *infos, weights)))
+    facts = infer(program)
+    annotated = roofline.rows(facts, costs(facts), PLAIN)
+    count, packed = len(NARROW), sum(NARROW.values())
+    assert [row.bytes_written for row in annotated[:count]] == list(NARROW.values())
+    assert [row.bytes_read for row in annotated[count:-1]] == list(NARROW.values())
+    totals = roofline.totals(annotated, program, facts)
+    assert totals.weight_bytes == packed
+    assert totals.weight_traffic == packed + count * 20 + count * 20  # read, written as floats, read by Sum
+    assert totals.activation_traffic == count * 20 + packed + 20 + 20  # x by each Cast, each y; x and z of Sum
+    assert totals.peak_activation_bytes == packed + 20
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the peak resident size from /proc")
+def test_external_weights_are_sized_and_not_loaded(tmp_path: Path) -> None:
+    """A sparse file of 3 GiB: 16384² float32, bfloat16 and int4 are 1024 + 512 + 128 MiB of it."""
+    k = 16384
+    with (tmp_path / "w.bin").open("wb") as file:
+        file.truncate(3 << 30)
+    weights = []
+    for dtype, offset, size in ((1, 0, 1 << 30), (16, 1 << 30, 1 << 29), (22, 3 << 29, 1 << 27)):
+        weight = onnx.TensorProto(name=f"w{dtype}", data_type=dtype, dims=[k, k], data_location=1)
+        for key, value in (("location", "w.bin"), ("offset", str(offset)), ("length", str(size))):
+            weight.external_data.add(key=key, value=value)
+        weights.append(weight)
+    nodes = [helper.make_node("Gather", [f"w{t}", "i"], [f"y{t}"]) for t in (1, 16, 22)]
+    infos = [[helper.make_tensor_value_info("i", 7, [2])]]
+    infos.append([helper.make_tensor_value_info(f"y{t}", t, [2, k]) for t in (1, 16, 22)])
+    onnx_file = tmp_path / "m.onnx"
+    onnx_file.write_bytes(helper.make_model(helper.make_graph(nodes, "g", *infos, weights)).SerializeToString())
+    code = f"""if True:
+        import onnxfuse
+        totals = onnxfuse.analyze({str(onnx_file)!r}).totals
+        peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]
+        print(totals.weight_bytes, totals.weight_traffic, totals.activation_traffic, peak)
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    stored, weight_traffic, activation_traffic, peak = map(int, done.stdout.split())
+    assert stored == (1024 + 512 + 128) << 20
+    rows = 2 * k * 4 + 2 * k * 2 + 2 * k // 2
+    assert weight_traffic == rows
+    assert activation_traffic == 3 * 16 + rows  # the indices, and what comes out
+    assert peak < 300 << 10  # kB; mostly the modules

@@ -6,7 +6,8 @@ model-local function (a fused node carries one) does the operations of its body 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
+from dataclasses import replace
 
 from onnxfuse import ir
 from onnxfuse.cost import (
@@ -38,7 +39,7 @@ from onnxfuse.facts import Facts
 
 __all__ = ["Call", "Cost", "costs", "has_formula", "kind", "node_cost", "op", "reason", "register", "total"]
 
-_UNKNOWN = Cost(None, None, None, None, None)
+_UNKNOWN = Cost(None, None, None, None, None, None)
 
 
 def has_formula(domain: str, op_type: str) -> bool:
@@ -66,7 +67,42 @@ def total(parts: Iterable[Cost]) -> Cost:
 
 def costs(facts: Facts) -> tuple[Cost, ...]:
     """The cost of every node of a scope, in order."""
-    return tuple(node_cost(i, facts) for i in range(len(facts.nodes)))
+    seen: dict[Hashable, Cost] = {}  # the nodes of a large model are mostly alike
+    found = []
+    for i, node in enumerate(facts.nodes):
+        key = _likeness(node, facts)
+        cost = None if key is None else seen.get(key)
+        if cost is None:
+            cost = node_cost(i, facts)
+            if key is not None:
+                seen[key] = cost
+        found.append(cost)
+    return tuple(found)
+
+
+def _likeness(node: ir.Node, facts: Facts) -> Hashable:
+    """What a formula sees of a node; None where that is a body, or cannot be compared."""
+    entry = FORMULAS.get((node.domain, node.op_type))
+    if entry is None or entry.kind == "control":
+        return None
+    values = [facts[name] for name in node.inputs] + [facts[name] for name in node.outputs]
+    if any([value.items is not None for value in values]):  # noqa: C419  # a list is faster than a generator
+        return None
+    contents = [
+        None if data is None else data.tobytes() if data.dtype != object else tuple(data.reshape(-1).tolist())
+        for data in [value.data for value in values]
+    ]
+    key = (
+        *(node.op_type, node.domain, tuple(node.attrs.items()) if node.attrs else ()),
+        *(tuple([node.inputs.index(name) for name in node.inputs]), "" in node.inputs and node.inputs.index("")),
+        *(tuple([name == "" for name in node.outputs]), tuple(contents)),
+        *[(value.dtype, value.shape, value.constant) for value in values],
+    )
+    try:
+        hash(key)
+    except TypeError:  # an attribute that is a tensor or a graph
+        return None
+    return key
 
 
 def node_cost(index: int, facts: Facts) -> Cost:
@@ -87,12 +123,13 @@ def node_cost(index: int, facts: Facts) -> Cost:
             }
             call = Call(node, values, outputs, call.opset, bodies, facts.trips.get(index))
         return entry.formula(call)
-    except Unknown:
-        return Cost(None, None, None, None, bytes_or_none(call.written))
+    except (Unknown, OverflowError):  # the latter where an expression grows beyond use
+        return replace(_UNKNOWN, bytes_written=bytes_or_none(call.written))
 
 
 def _boundary(call: Call, body: Facts | None) -> Cost:
     """The operations of a local function's body, the bytes of its boundary; without a body the former are unknown."""
     inside = _UNKNOWN if body is None else total(costs(body))
     read, written = bytes_or_none(call.read), bytes_or_none(call.written)
-    return Cost(inside.macs, inside.arith, inside.transcendentals, read, written)
+    weights = call.weight_traffic(read, written)
+    return Cost(inside.macs, inside.arith, inside.transcendentals, read, written, weights)

@@ -5,6 +5,7 @@ Counts an element are those of the operator of the same name (elementwise.py).
 
 from __future__ import annotations
 
+from onnxfuse import ir
 from onnxfuse.cost.registry import FREE, Call, Cost, Unknown
 from onnxfuse.facts.expr import Dim
 
@@ -15,6 +16,8 @@ _COUNTS = {  # name -> (FLOPs, transcendentals) an element
     "softplus": (1, 2), "relu2": (2, 0), "relu_squared": (2, 0),
 }  # fmt: skip
 
+_CONVOLUTIONS = frozenset({"Conv", "FusedConv", "NhwcFusedConv"})  # input 3 is a residual
+
 
 def activation(name: str, n: Dim) -> tuple[Dim, Dim]:
     """(FLOPs, transcendentals) of an activation over n elements. Raises Unknown for a name not in the table."""
@@ -22,6 +25,19 @@ def activation(name: str, n: Dim) -> tuple[Dim, Dim]:
     if counts is None:
         raise Unknown
     return counts[0] * n, counts[1] * n
+
+
+def steps(node: ir.Node) -> tuple[str, ...]:
+    """What a node of one of onnxruntime's own operators does to its result, in order: "Add" of a residual, activation.
+
+    ("Add", "Relu") for a convolution with both, () for none.
+    """
+    if not node.domain:
+        return ()
+    residual = node.op_type in _CONVOLUTIONS and len(node.inputs) > 3 and node.inputs[3] != ""
+    name = node.attrs.get("activation", "")
+    named = isinstance(name, str) and name.lower() not in ("", "none", "identity")
+    return (*(("Add",) if residual else ()), *((name,) if named else ()))
 
 
 def fused(call: Call) -> Cost:

@@ -6,6 +6,8 @@ or a table of pages only what those lengths can reach is read, and only the new 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from onnxfuse.cost.attention import attended
 from onnxfuse.cost.registry import Call, Cost, Unknown, bytes_of, op, prod
 from onnxfuse.facts.expr import Dim, dmin
@@ -144,7 +146,7 @@ def _cached(call: Call, scores: Dim, cache: tuple[int, ...], reach: Dim, rotary:
     turned = 3 * tokens * (heads + kv_heads) * d if call.attr("do_rotary", 0) and call.has(rotary) else 0
     cost = attended(call, scores * d + scores // heads * width, scores, masked=True, extra=turned)
     written = bytes_of(call.output()) + new * sum(map(call.gives, (1, 2)))
-    return Cost(cost.macs, cost.arith, cost.transcendentals, read, written)
+    return replace(cost, bytes_read=read, bytes_written=written)
 
 
 def _scores(call: Call, keys: Dim) -> Dim:

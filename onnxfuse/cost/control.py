@@ -5,26 +5,45 @@ expression; where it is not known, neither is the cost.
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 from onnxfuse.cost.registry import Call, Cost, Number, bytes_of, bytes_or_none, op
-from onnxfuse.facts.expr import Dim, dmax
+from onnxfuse.facts.expr import Dim, Expr, dmax, provably_nonnegative
 
-
-def _max(a: Number, b: Number) -> Number:
-    return None if a is None or b is None else dmax(a, b)
+_FIELDS = [field.name for field in fields(Cost)]
 
 
 def larger(a: Cost, b: Cost) -> Cost:
-    """The one with more FLOPs, then more bytes; the upper bound of both, field by field, where that is not decided."""
-    ranks = (a.flops, a.bytes), (b.flops, b.bytes)
-    if all(isinstance(number, int) for rank in ranks for number in rank):
-        return a if ranks[0] >= ranks[1] else b
-    return Cost(
-        _max(a.macs, b.macs),
-        _max(a.arith, b.arith),
-        _max(a.transcendentals, b.transcendentals),
-        _max(a.bytes_read, b.bytes_read),
-        _max(a.bytes_written, b.bytes_written),
-    )
+    """The one with more FLOPs, then more bytes.
+
+    Where the symbols decide which that is, a count is the larger one of both if it grows with what decides, and
+    unknown otherwise. Where FLOPs or bytes are unknown, a count is the larger one of both.
+    """
+    for first, second in ((a.flops, b.flops), (a.bytes, b.bytes)):
+        if first is None or second is None:
+            return Cost(*[_max(getattr(a, name), getattr(b, name)) for name in _FIELDS])
+        if first != second:
+            lead = first - second
+            break
+    else:
+        return a
+    if provably_nonnegative(lead - 1):
+        return a
+    if provably_nonnegative(-lead - 1):
+        return b
+    return Cost(*[_max(getattr(a, name), getattr(b, name), lead) for name in _FIELDS])
+
+
+def _max(a: Number, b: Number, lead: Dim | None = None) -> Number:
+    """The larger one; with `lead` only if both differ by a positive multiple of it, or not at all."""
+    if a is None or b is None:
+        return None
+    difference = a - b
+    if isinstance(lead, Expr) and difference != 0:
+        k, n = (difference.terms[0][1] if isinstance(difference, Expr) else 0), lead.terms[0][1]
+        if k * n <= 0 or difference * n != lead * k:
+            return None
+    return dmax(a, b)
 
 
 @op("If", kind="control")

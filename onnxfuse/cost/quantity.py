@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from onnxfuse.facts.expr import Dim, ceil_div
@@ -39,7 +39,8 @@ class Cost:
     None where unknown.
 
     macs: multiply-accumulates; arith: FLOPs beside 2·macs; transcendentals: calls of special functions.
-    bytes_read, bytes_written: traffic of the node taken alone.
+    bytes_read, bytes_written: traffic of the node taken alone. weight_traffic: those of them that are weights, i.e.
+        constants and what is computed from constants alone; a share of the bytes, so that equality leaves it out.
     """
 
     macs: Number = 0
@@ -47,6 +48,7 @@ class Cost:
     transcendentals: Number = 0
     bytes_read: Number = 0
     bytes_written: Number = 0
+    weight_traffic: Number = field(default=0, compare=False)
 
     @property
     def known(self) -> bool:
@@ -76,6 +78,7 @@ class Cost:
             _plus(self.transcendentals, other.transcendentals),
             _plus(self.bytes_read, other.bytes_read),
             _plus(self.bytes_written, other.bytes_written),
+            _plus(self.weight_traffic, other.weight_traffic),
         )
 
     def scaled(self, n: Number) -> Cost:
@@ -86,6 +89,7 @@ class Cost:
             _times(self.transcendentals, n),
             _times(self.bytes_read, n),
             _times(self.bytes_written, n),
+            _times(self.weight_traffic, n),
         )
 
 
@@ -94,8 +98,13 @@ FREE = Cost()
 
 @lru_cache(maxsize=1 << 14)
 def prod(shape: Shape) -> Dim:
-    """Product of dims; 1 for a scalar. Remembered, as the nodes of a model share few shapes."""
-    return math.prod(shape)
+    """Product of dims; 1 for a scalar. Raises Unknown where it grows beyond use. Remembered, as the nodes of a model
+    share few shapes.
+    """
+    try:
+        return math.prod(shape)
+    except OverflowError:
+        raise Unknown from None
 
 
 def elements(value: Value) -> Dim:

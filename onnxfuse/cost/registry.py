@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from onnxfuse import ir
 from onnxfuse.cost.quantity import FREE, Cost, Number, Unknown, bytes_of, bytes_or_none, elements, prod
 from onnxfuse.errors import UsageError
-from onnxfuse.facts.expr import Dim
+from onnxfuse.facts.expr import Dim, dmin
 from onnxfuse.facts.value import UNKNOWN, Shape, Value
 
 __all__ = [
@@ -118,13 +118,26 @@ class Call:
         self, macs: Dim = 0, arith: Dim = 0, transcendentals: Dim = 0, *, read: Number = None, written: Number = None
     ) -> Cost:
         """A Cost whose bytes are the node's inputs and outputs, unless said otherwise."""
-        return Cost(
-            macs,
-            arith,
-            transcendentals,
-            bytes_or_none(self.read) if read is None else read,
-            bytes_or_none(self.written) if written is None else written,
-        )
+        read = bytes_or_none(self.read) if read is None else read
+        written = bytes_or_none(self.written) if written is None else written
+        return Cost(macs, arith, transcendentals, read, written, self.weight_traffic(read, written))
+
+    def weight_traffic(self, read: Number, written: Number) -> Number:
+        """How many of these bytes are weights.
+
+        Of a node whose outputs are constant, all. Of another, what is read beyond its other inputs: a node that reads
+        less than its inputs (Gather) is taken to read the others whole.
+        """
+        if not any(value.constant for value in self.inputs):
+            return 0
+        if read is None:
+            return None
+        if all(value.constant for name, value in zip(self.node.outputs, self.outputs, strict=True) if name):
+            return None if written is None else read + written
+        others = dict(zip(self.node.inputs, self.inputs, strict=True))
+        others = {name: value for name, value in others.items() if name and not value.constant}
+        whole = bytes_or_none(lambda: bytes_of(*others.values()))
+        return None if whole is None else read - dmin(whole, read)
 
 
 NHWC = "com.ms.internal.nhwc"  # onnxruntime's names for operators after it has moved the channels to the end …

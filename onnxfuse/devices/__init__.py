@@ -1,13 +1,14 @@
 """Devices: what a machine can do at best. One TOML file a device, every number with its public source.
 
-A device file has `title`, the tables `[matrix]` and `[vector]` and scalar rates; see `Device` for the units.
+A device file has `title`, the tables `[matrix]` and `[vector]` and scalar rates, and where they are known the table
+`[efficiency]` and the list `caches`; see `Device` for the units.
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -24,6 +25,9 @@ class Device:
     bandwidth, cache_bandwidth: bytes/s from main memory and from the last-level cache; cache_bytes: its size.
     launch: seconds that every executed kernel costs beside its work.
     sources: where each number comes from, by its name in the file.
+    efficiency: roofline time / measured time of a kernel alone, by kind of work (see `roofline.work`); 1 where unnamed.
+    caches: of the activations that a kernel moves, how many bytes are in a cache, and bytes/s at which they move there,
+        nearest cache first; what is left comes from and goes to memory.
     """
 
     name: str
@@ -35,6 +39,8 @@ class Device:
     cache_bytes: float
     launch: float
     sources: Mapping[str, str]
+    efficiency: Mapping[str, float] = field(default_factory=dict)
+    caches: tuple[tuple[float, float], ...] = ()
 
     def peak(self, dtype: str, matrix: bool) -> float:
         """FLOP/s for a dtype; a dtype without units of its own runs at the fp32 rate."""
@@ -73,6 +79,8 @@ def _parse(name: str, text: str) -> Device:
         return Device(
             name, d["title"], d["matrix"], d["vector"], float(d["bandwidth"]), float(d["cache_bandwidth"]),
             float(d["cache_bytes"]), float(d["launch"]), d["sources"],
+            {work: float(share) for work, share in d.get("efficiency", {}).items()},
+            tuple((float(size), float(rate)) for size, rate in d.get("caches", ())),
         )  # fmt: skip
-    except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
+    except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(f"device '{name}': not a valid device file: {error}") from error

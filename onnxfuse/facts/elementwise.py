@@ -122,10 +122,6 @@ def _mod(a: Dim, b: Dim) -> Dim:
     return a - b * floor_div(a, b)  # the sign of the divisor, as Python
 
 
-def _exact_mul(a: Any, b: Any) -> Any:
-    return _whole(a) * _whole(b)
-
-
 def _whole(x: Any) -> Any:
     """A float next to a symbol must be a whole number to stay exact."""
     if isinstance(x, float):
@@ -145,9 +141,9 @@ def _power(a: Dim, b: Dim) -> Dim:
 
 
 _INTEGER: dict[str, Callable[..., object]] = {
-    "Add": lambda a, b: _whole(a) + _whole(b),
-    "Sub": lambda a, b: _whole(a) - _whole(b),
-    "Mul": _exact_mul,
+    "Add": lambda a, b: a + b,
+    "Sub": lambda a, b: a - b,
+    "Mul": lambda a, b: a * b,
     "Div": truncating_div,
     "Mod": _mod,
     "Pow": _power,
@@ -223,6 +219,8 @@ def _elements(c: Call) -> np.ndarray:
         return np.where(arrays[0].astype(bool), *values)
     if op not in _INTEGER or (op in ("Div", "Pow", "Reciprocal") and any(v.dtype in FLOATS for v in c.inputs)):
         raise Unclear
+    if any(v.dtype in FLOATS for v in c.inputs):  # symbolic whole numbers among floats
+        arrays = [elementwise(_whole, a) for a in arrays]
     return elementwise(_INTEGER[op], *arrays)
 
 

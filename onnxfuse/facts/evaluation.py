@@ -6,12 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import product
 from math import lcm
 
-from onnxfuse.errors import UsageError
 from onnxfuse.facts.expr import Dim, Expr, dmax, dmin, floor_div, symbol
 from onnxfuse.facts.terms import Atom
 
 _APPLY: dict[str, Callable[..., Dim]] = {"//": floor_div, "min": dmin, "max": dmax}
-_NUMBER: dict[str, Callable[..., int]] = {"//": int.__floordiv__, "min": min, "max": max}
 _MOST_CASES = 64  # residues that one proof of equality goes through
 
 
@@ -57,22 +55,7 @@ def evaluate(dim: Dim, values: Mapping[str, int]) -> int:
 
     Raises UsageError when a symbol has none, ZeroDivisionError when a divisor in it is 0.
     """
-    try:
-        return _number(dim, values)
-    except KeyError as error:
-        name = error.args[0]
-        raise UsageError(f"no value for dimension '{name}' in {dim}; give one with --dim NAME=VALUE") from None
-
-
-def _number(dim: Dim, values: Mapping[str, int]) -> int:
-    if isinstance(dim, int):
-        return dim
-    total = 0
-    for monomial, k in dim.terms:
-        for a in monomial:
-            k *= values[a.name] if a.kind == "symbol" else _NUMBER[a.kind](*(_number(x, values) for x in a.args))
-        total += k
-    return total
+    return dim if isinstance(dim, int) else dim.evaluate(values)
 
 
 def provably_equal(a: Dim, b: Dim) -> bool:

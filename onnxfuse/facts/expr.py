@@ -12,10 +12,12 @@ to be non-zero.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from math import gcd
 
+from onnxfuse.errors import UsageError
 from onnxfuse.facts.terms import (
     Atom,
     Monomial,
@@ -29,6 +31,8 @@ from onnxfuse.facts.terms import (
 
 LARGEST = 2**31 - 1  # no dimension is larger; what exporters write for "to the end" is at least this
 
+MOST_TERMS = 2000  # of a product; what grows beyond it is of no use as a formula, and soon of no size to work with
+
 _DEPTH, _BREADTH = 4, 3  # how far a proof of "≥ 0" is searched; what is not found is just not proved
 
 _NAME = re.compile(r"[A-Za-z_][\w.]*")
@@ -38,15 +42,28 @@ class Expr:
     """A non-constant integer expression. Immutable and hashable; built by `symbol` and by arithmetic.
 
     It has no `<`: whether one dimension is smaller than another is mostly not known; ask `provably_nonnegative`.
+    `str` prints it, `evaluate` gives its number.
     """
 
-    __slots__ = ("_hash", "terms")
+    __slots__ = ("_hash", "_text", "terms")
 
     terms: tuple[tuple[Monomial, int], ...]
 
     def __init__(self, terms: tuple[tuple[Monomial, int], ...]) -> None:
         self.terms = terms
         self._hash = hash(terms)
+        self._text = ""
+
+    def evaluate(self, dims: Mapping[str, int]) -> int:
+        """The number for these sizes, by symbol; sizes of other symbols may be among them.
+
+        Raises UsageError when a symbol has no size, ZeroDivisionError when a divisor is 0.
+        """
+        try:
+            return _number(self, dims)
+        except KeyError as error:
+            name = error.args[0]
+            raise UsageError(f"no value for dimension '{name}' in {self}; give one with --dim NAME=VALUE") from None
 
     @property
     def length(self) -> int:
@@ -87,6 +104,8 @@ class Expr:
             return Expr(tuple((m, k * other) for m, k in self.terms)) if other else 0
         if not isinstance(other, Expr):
             return NotImplemented
+        if len(self.terms) * len(other.terms) > MOST_TERMS:
+            raise OverflowError(f"a product of {len(self.terms)} and {len(other.terms)} terms")
         return _make(multiply(dict(self.terms), dict(other.terms)))
 
     __rmul__ = __mul__
@@ -104,6 +123,11 @@ class Expr:
         return other - self * floor_div(other, self) if isinstance(other, int) else NotImplemented
 
     def __str__(self) -> str:
+        if not self._text:  # kept: the nodes of a model share few expressions
+            self._text = self._printed()
+        return self._text
+
+    def _printed(self) -> str:
         parts: list[str] = []
         for monomial, k in self.terms:
             factors = [a.text for a in monomial]
@@ -119,6 +143,23 @@ class Expr:
 
 
 Dim = int | Expr
+_NUMBER: dict[str, Callable[..., int]] = {"//": int.__floordiv__, "min": min, "max": max}
+
+
+def _number(dim: Dim, dims: Mapping[str, int]) -> int:
+    if isinstance(dim, int):
+        return dim
+    total = 0
+    for monomial, k in dim.terms:
+        for a in monomial:
+            k *= dims[a.name] if a.kind == "symbol" else _NUMBER[a.kind](*(_number(x, dims) for x in a.args))
+        total += k
+    return total
+
+
+def total(dims: Iterable[Dim]) -> Dim:
+    """The sum of many dims, of which many are the same, in one pass."""
+    return _sum(((m, n * k) for m, k in _terms(dim).items()) for dim, n in Counter(dims).items())
 
 
 def symbol(name: str, low: int | None = 1) -> Expr:
@@ -232,7 +273,34 @@ def _proved(dim: Expr) -> bool:
         if m:
             common = gcd(common, k)
     # g·p + k ≥ 0 exactly when p + ⌊k/g⌋ ≥ 0, which is the stronger statement to work with.
-    return _nonnegative(_make({m: k // common for m, k in dim.terms}), 1, _DEPTH)
+    try:
+        bound = _make({m: k // common for m, k in dim.terms})
+        return _nonnegative(bound, 1, 0) or (not _refuted(dim) and _nonnegative(bound, 1, _DEPTH))
+    except OverflowError:
+        return False
+
+
+class _Sizes(dict[str, int]):
+    """Sizes for symbols as they are asked for, in turn from a list; 1 or more, which every symbol can be."""
+
+    def __init__(self, *sizes: int) -> None:
+        super().__init__()
+        self._sizes = sizes
+
+    def __missing__(self, name: str) -> int:
+        self[name] = size = self._sizes[len(self) % len(self._sizes)]
+        return size
+
+
+def _refuted(dim: Expr) -> bool:
+    """Whether some sizes make it negative: then the search for a proof, which is slow in vain, is saved."""
+    for sizes in (1,), (1000,), (3, 50, 700), (700, 50, 3):
+        try:
+            if _number(dim, _Sizes(*sizes)) < 0:
+                return True
+        except ZeroDivisionError:
+            continue
+    return False
 
 
 def _nonnegative(bound: Dim, scale: int, depth: int) -> bool:
@@ -324,6 +392,12 @@ def floor_div(a: Dim, b: Dim) -> Dim:
             return _make(whole) + floor_div(_make(rest), b)
     if provably_nonnegative(a) and provably_nonnegative(b - a - 1):
         return 0
+    if provably_nonnegative(-a - 1) and provably_nonnegative(a + b):  # −b ≤ a < 0, as in a shift counted from the end
+        return -1
+    if isinstance(a, int) and provably_nonnegative(b):  # b is not 0 and a multiple of some g, so at least g
+        g = gcd(*(k for _, k in b.terms))
+        if -g <= a < g:
+            return -1 if a < 0 else 0
     (alow, ahigh), (blow, _) = bounds(a), bounds(b)
     low = high = None
     if alow is not None and alow >= 0 and blow is not None and blow >= 0:

@@ -94,18 +94,21 @@ def _sum_elements(c: Call) -> np.ndarray:
 
 @fold("ReduceMax")
 def _max_elements(c: Call) -> np.ndarray:
-    return _reduce(c, np.frompyfunc(dmax, 2, 1))
+    return _reduce(c, np.frompyfunc(dmax, 2, 1), np.maximum)
 
 
 @fold("ReduceMin")
 def _min_elements(c: Call) -> np.ndarray:
-    return _reduce(c, np.frompyfunc(dmin, 2, 1))
+    return _reduce(c, np.frompyfunc(dmin, 2, 1), np.minimum)
 
 
-def _reduce(c: Call, function: np.ufunc) -> np.ndarray:
+def _reduce(c: Call, function: np.ufunc, of_floats: np.ufunc | None = None) -> np.ndarray:
+    """of_floats: the same on floats, where it does not round."""
     data = c.data()
-    if data.dtype != object or not data.size:
+    if not data.size or (data.dtype != object and of_floats is None):
         raise Unclear
+    if of_floats is not None and data.dtype != object:
+        function = of_floats
     axes = c.ints_of("axes", 1)
     if not axes:
         if c.attr("noop_with_empty_axes", 0):
@@ -113,7 +116,7 @@ def _reduce(c: Call, function: np.ufunc) -> np.ndarray:
         axes = list(range(data.ndim))
     out = data
     for axis in sorted({normal_axis(a, data.ndim) for a in axes}, reverse=True):
-        out = np.asarray(function.reduce(out, axis=axis), dtype=object)
+        out = np.asarray(function.reduce(out, axis=axis), dtype=data.dtype)
     return out
 
 
@@ -195,11 +198,12 @@ def _constant_values(c: Call) -> np.ndarray:
 
 @fold("Range")
 def _range_values(c: Call) -> np.ndarray:
-    arrays = [c.data(i) for i in range(3)]
-    start, limit, delta = (a.reshape(-1)[0] for a in arrays)
-    if any(isinstance(d, Expr) for d in (limit - start, delta)):
-        raise Unclear
-    if all(a.dtype == object for a in arrays):
+    start, limit, delta = (c.data(i).reshape(-1)[0] for i in range(3))
+    if c.value(0).dtype in (T.INT64, T.INT32, T.INT16):
+        if any(isinstance(d, Expr) for d in (limit - start, delta)):
+            raise Unclear
         return array([start + i for i in range(0, limit - start, delta)])
+    if any(isinstance(d, Expr) for d in (start, limit, delta)):
+        raise Unclear
     count = max(int(np.ceil((float(limit) - float(start)) / float(delta))), 0)
     return np.asarray(start + delta * np.arange(count), helper.tensor_dtype_to_np_dtype(c.value(0).dtype))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import onnx
 from onnx import TensorProto as T
 
 from onnxfuse.facts.call import SAME, Call, Result, Unclear, like, numbers, prod, rule
-from onnxfuse.facts.expr import Dim, ceil_div, dmax, floor_div, provably_nonnegative
+from onnxfuse.facts.expr import Dim, Expr, ceil_div, dmax, floor_div, provably_nonnegative
 
 
 @rule("Gather")
@@ -141,11 +143,13 @@ def _range(c: Call) -> Result:
     arrays = [c.value(i).data for i in range(3)]
     if any(a is None or a.size != 1 for a in arrays):
         return (c.fresh(0, 0),)
-    start, limit, delta = (a.reshape(-1)[0] for a in arrays if a is not None)
-    if all(a is not None and a.dtype != object for a in arrays):
-        return (max(int(np.ceil((float(limit) - float(start)) / float(delta))), 0),)
-    if any(isinstance(d, float) for d in (start, limit, delta)):
+    ends = [a.reshape(-1)[0] for a in arrays if a is not None]
+    if all(isinstance(d, np.floating) for d in ends):
+        first, last, step = map(float, ends)
+        return (max(math.ceil((last - first) / step), 0),)
+    if any(d != int(d) for d in ends if not isinstance(d, Expr)):  # a symbolic limit in steps of, say, 0.5
         return (c.fresh(0, 0),)
+    start, limit, delta = (d if isinstance(d, Expr) else int(d) for d in ends)
     return (dmax(ceil_div(limit - start, delta), 0),)
 
 

@@ -31,7 +31,7 @@ from onnxfuse.facts import (  # noqa: F401  # they register their functions
     tabular,
     window,
 )
-from onnxfuse.facts.expr import symbol
+from onnxfuse.facts.expr import Dim, symbol
 from onnxfuse.facts.scope import Engine, Facts
 from onnxfuse.facts.value import Value
 from onnxfuse.ir import Node, Program
@@ -76,8 +76,8 @@ def _bound(axes: Mapping[tuple[str, int], str], dims: Mapping[str, int]) -> dict
         if text is None:
             known = ", ".join(dict.fromkeys(axes.values())) or "none, all input shapes are fixed"
             raise UsageError(f"unknown dimension '{key}'; the model's are: {known}")
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise UsageError(f"dimension '{key}' is {value!r}; give a whole number of 1 or more")
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise UsageError(f"dimension '{key}' is {value!r}; give a whole number of 0 or more")
         if out.setdefault(text, value) != value:
             raise UsageError(f"dimension '{text}' is given twice, as {out[text]} and as {value}")
     return out
@@ -110,7 +110,8 @@ def infer(
 ) -> Facts:
     """Facts of the main graph and, nested in it, of all bodies.
 
-    dims: sizes of free dimensions, by symbol name or as "<input>.<axis>"; the others stay symbols, integers ≥ 1.
+    dims: sizes of free dimensions, by symbol name or as "<input>.<axis>", 0 for an empty cache; the others stay
+        symbols, integers ≥ 1.
     read: decodes a tensor's elements; asked only for small ones (at most 1,024). Default: from the tensor itself, or
         from its file in the program's folder.
 
@@ -118,22 +119,23 @@ def infer(
         taken to be its default, which is what a cost wants.
 
     A dimension that depends on data is a symbol ≥ 0 of its own, "<value>.<axis>".
-    Raises UsageError for a dimension that the model does not have or a size below 1, ModelError for a small tensor
+    Raises UsageError for a dimension that the model does not have or a negative size, ModelError for a small tensor
     whose contents are damaged or missing.
     """
     axes = _axes(program)
     sizes = _bound(axes, dims or {})
     engine = Engine(program, read or _reader(program.base_dir), set(axes.values()), general)
-    inputs = {}
-    for name, declared in program.graph.inputs.items():
-        shape = None
-        if declared.dims is not None:
-            places = [axes.get((name, axis)) for axis in range(len(declared.dims))]
-            shape = tuple(
-                d if isinstance(d, int) else sizes.get(s or "") or symbol(s or engine.name_dim(f"{name}.{axis}"))
-                for axis, (d, s) in enumerate(zip(declared.dims, places, strict=True))
-            )
-        inputs[name] = Value(declared.dtype, shape)
+
+    def dim(name: str, axis: int, declared: int | str | None) -> Dim:
+        if isinstance(declared, int):
+            return declared
+        key = axes.get((name, axis)) or engine.name_dim(f"{name}.{axis}")  # an initializer's axis has no symbol
+        return sizes[key] if key in sizes else symbol(key)
+
+    inputs = {
+        name: Value(t.dtype, None if t.dims is None else tuple(dim(name, a, d) for a, d in enumerate(t.dims)))
+        for name, t in program.graph.inputs.items()
+    }
     return engine.graph(program.graph, inputs, program.opsets, None)
 
 

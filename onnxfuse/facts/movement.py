@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import gcd
+
 from onnx import TensorProto as T
 
 from onnxfuse.facts.call import (
@@ -14,6 +16,7 @@ from onnxfuse.facts.call import (
     rule,
     same_dim,
 )  # fmt: skip
+from onnxfuse.facts.evaluation import symbols
 from onnxfuse.facts.expr import Dim, Expr, ceil_div, dmax, dmin, floor_div, provably_nonnegative
 from onnxfuse.facts.value import Shape
 
@@ -120,16 +123,30 @@ def _concat(c: Call) -> Result:
     return tuple(out)
 
 
+def _short(index: Dim, size: Dim) -> bool:
+    """Is it size − c, c > 0, where the size is 0 or at least c? Below 0 it is only for size 0, and then clamped to it.
+
+    A size without a constant term is a multiple of what its coefficients have in common.
+    """
+    c = size - index
+    if not isinstance(c, int) or c <= 0 or not isinstance(size, Expr):
+        return False
+    return all(monomial for monomial, _ in size.terms) and gcd(*(k for _, k in size.terms)) >= c
+
+
 def clamped(index: Dim, size: Dim, low: int, high: Dim) -> Dim | None:
     """A slice bound in place: negative ones count from the end, the result lies in [low, high]; None if undecidable."""
     if isinstance(index, int) and index >= TO_THE_END:
         return high
     if isinstance(index, int) and index <= -TO_THE_END:
         return low
-    if not provably_nonnegative(index):
-        if not provably_nonnegative(-index - 1):
+    if not provably_nonnegative(index) and not _short(index, size):
+        if provably_nonnegative(-index - 1):
+            index = index + size
+        elif symbols(index) <= symbols(size):
+            index = index + size * (1 - dmin(dmax(index + 1, 0), 1))  # the size is added where the index is below 0
+        else:
             return None
-        index = index + size
     return dmin(dmax(index, low), high)
 
 

@@ -20,7 +20,8 @@ INTEGER_LIMIT, FLOAT_LIMIT = 1024, 64  # no larger tensor is read or computed
 LONGEST = 600  # characters of the expressions that are followed
 MOST_CALLS = 20_000  # of local functions; functions that call each other twice make 2^depth of them
 DEEPEST = 64  # local functions within functions; more can only be a cycle
-INCONSISTENT = (Unclear, ArithmeticError, LookupError, ValueError)  # what a node that contradicts itself ends in
+# What a node that contradicts itself ends in; TypeError where its elements are of another kind than it takes.
+INCONSISTENT = (Unclear, ArithmeticError, LookupError, TypeError, ValueError)
 
 _RANGES: dict[int, tuple[int, int]] = {
     T.INT8: (-(2**7), 2**7 - 1), T.INT16: (-(2**15), 2**15 - 1), T.INT32: (-(2**31), 2**31 - 1),

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from onnxfuse.report import units
+from onnxfuse.report import totals, units
 
 if TYPE_CHECKING:
     from onnxfuse.candidates import Candidate
@@ -72,11 +72,14 @@ class Arrow:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A roofline chart. bandwidth in bytes/s; ridge: the fp32 ridge point in FLOP/byte; notes: what is not drawn."""
+    """A roofline chart. bandwidth in bytes/s; cache: that of the nearest cache in the device's times; ridge: the fp32
+    ridge point in FLOP/byte; notes: what is not drawn.
+    """
 
     title: str
     device: str
     bandwidth: float
+    cache: float | None
     ridge: float
     ceilings: tuple[Ceiling, ...]
     dots: tuple[Dot, ...]
@@ -107,15 +110,16 @@ def legend(kind: str) -> str:
 
 def of_analysis(report: Analysis, device: Device) -> Chart:
     """The chart of `analyze`: the nodes, and arrows for the candidates that a rule can fuse."""
-    by_label = _by_label(report.nodes)
+    nodes = report.at_dims.nodes
+    by_label = _by_label(nodes)
     found = [candidate for candidate in report.candidates if candidate.reason is None]
     arrows = [_candidate_arrow(candidate, by_label) for candidate in _best(found)]
-    return _chart(report.model or "model", report.nodes, arrows, len(found), device)
+    return _chart(totals.subject(report), nodes, arrows, len(found), device)
 
 
 def of_optimization(result: Result, before: Analysis, after: Analysis, device: Device) -> Chart:
     """The chart of `optimize`: the nodes of the result, and an arrow for each fusion that was made."""
-    by_label = _by_label(before.nodes)
+    by_label = _by_label(before.at_dims.nodes)
     arrows = [_fusion_arrow(f, by_label) for f in _best(result.fusions)]
     return _chart(f"{result.source or 'model'}, optimized", after.nodes, arrows, len(result.fusions), device)
 
@@ -141,6 +145,7 @@ def _chart(title: str, rows: Sequence[Row], arrows: Iterable[Arrow | None], fusi
         title,
         device.title,
         device.bandwidth,
+        device.caches[0][1] if device.caches else None,
         ridge(device),
         ceilings(device),
         dots,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from onnxfuse.report import chart, page, tables, text, units
+from onnxfuse.report import chart, page, tables, text, totals, units
 
 if TYPE_CHECKING:
     from onnxfuse.candidates import Candidate
@@ -23,13 +23,14 @@ def analysis(report: Analysis, device: Device) -> bytes:
     from onnxfuse.roofline import ridge
 
     drawn = chart.of_analysis(report, device)
+    at = report.at_dims
     sections = [
-        page.section("Nodes", "", [_nodes("nodes", report)]),
-        page.section("Time by operator class", "", [_by_kind("class", report), _by_operator(report)]),
-        page.section("Time by scope", "A scope is the front part of a node's name, up to a slash.", _scopes(report)),
+        page.section("Nodes", "", [_nodes("nodes", at)]),
+        page.section("Time by operator class", "", [_by_kind("class", at), _by_operator(at)]),
+        page.section("Time by scope", "A scope is the front part of a node's name, up to a slash.", _scopes(at)),
         _candidates("Fusion candidates", report.candidates),
     ]
-    facts = tables.totals_lines(report.totals, report.nodes, ridge(device))
+    facts = totals.lines(report, ridge(device))
     return page.render(drawn, _on(report, device), facts, sections)
 
 
@@ -38,7 +39,7 @@ def optimization(result: Result, before: Analysis, after: Analysis, device: Devi
 
     before, after: the analyses of the two models, with the sizes of `result.dims`.
     """
-    pair = {"optimized": after, "original": before}
+    pair = {"optimized": after, "original": before.at_dims}
     changes = tables.change_lines(result.before, result.after)
     columns = (("", ""), ("before", ""), ("after", ""), ("change", ""))
     sections = [
@@ -56,9 +57,7 @@ def optimization(result: Result, before: Analysis, after: Analysis, device: Devi
 
 
 def _on(report: Analysis, device: Device) -> str:
-    dims = "".join(f", {name}={size}" for name, size in report.dims.items())
-    assumed = f" (assumed: {', '.join(report.assumed)})" if report.assumed else ""
-    return units.printable(f"{device.title}, target {report.target}{dims}{assumed}")
+    return units.printable(f"{device.title}, target {report.target}{totals.sizes(report)}")
 
 
 def _intensity(x: float | None) -> str:
@@ -85,7 +84,7 @@ def _nodes(name: str, report: Analysis) -> page.Part:
     def line(row: Row) -> Sequence[page.Cell]:
         return (
             _name(tables.label(row)),
-            _name(row.op_type),
+            _name(tables.operator(row)),
             row.kind,
             page.share(row.seconds, whole),
             page.number(row.seconds, units.time),
@@ -110,7 +109,7 @@ def _by_kind(name: str, report: Analysis) -> page.Part:
 
 
 def _by_operator(report: Analysis) -> page.Part:
-    groups = _grouped(report.nodes, lambda row: f"{row.domain}::{row.op_type}" if row.domain else row.op_type)
+    groups = _grouped(report.nodes, lambda row: f"{row.domain}::{tables.operator(row)}" if row.domain else row.op_type)
     return _sums("operator", "operator", groups, report.totals.seconds)
 
 

@@ -56,14 +56,16 @@ function roofline(chart) {
   }
   svg.append(make("text", { x: (LEFT + W - RIGHT) / 2, y: H - 8, "text-anchor": "middle" }, "intensity, FLOP/byte"));
 
-  const top = chart.ceilings[0].rate, memory = chart.bandwidth;
-  const foot = Math.max(x0, y0 / memory), start = 1.15 * foot;
-  svg.append(line(x(foot), y(foot * memory), x(top / memory), y(top), "roof", 1.8));
-  const angle = Math.atan2(y(memory) - y(2 * memory), x(2) - x(1)) * 180 / Math.PI;
-  svg.append(make("text", { transform: `translate(${x(start)} ${y(start * memory) - 7}) rotate(${-angle})` }, chart.memory));
+  const top = chart.ceilings[0].rate, angle = Math.atan2(y(1) - y(2), x(2) - x(1)) * 180 / Math.PI;
+  chart.slopes.forEach(({ rate, text }, i) => {
+    const foot = Math.max(x0, y0 / rate), start = 1.15 * foot;
+    svg.append(line(x(foot), y(foot * rate), x(top / rate), y(top), "roof", i ? 0.8 : 1.8));
+    svg.append(make("text", { transform: `translate(${x(start)} ${y(start * rate) - 7}) rotate(${-angle})` }, text));
+  });
+  const steepest = chart.slopes[chart.slopes.length - 1].rate;
   let last = -Infinity;
   for (const ceiling of chart.ceilings) {
-    const at = y(ceiling.rate), ridge = x(ceiling.rate / memory);
+    const at = y(ceiling.rate), ridge = x(ceiling.rate / steepest);
     last = Math.max(at + 4, last + GAP);
     svg.append(line(ridge, at, W - RIGHT, at, "roof", ceiling.rate === top ? 1.8 : 0.8));
     svg.append(make("path", { d: `M${ridge - 4} ${at}l4 -4l4 4l-4 4z`, class: "mark" }));

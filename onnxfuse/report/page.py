@@ -89,8 +89,11 @@ def _drawn(drawn: chart.Chart) -> Part:
     said = "A dot is a node, its area the time, its height the FLOP/s reached in it under the model."
     return {
         "limits": drawn.limits(),
-        "bandwidth": drawn.bandwidth,
-        "memory": f"memory {units.count(drawn.bandwidth, 'B/s')}",
+        "slopes": [
+            {"rate": rate, "text": f"{name} {units.count(rate, 'B/s')}"}
+            for name, rate in {"memory": drawn.bandwidth, "cache": drawn.cache}.items()
+            if rate is not None
+        ],
         "ridge": drawn.ridge,
         "ridge_text": f"ridge point, fp32: {units.digits(drawn.ridge)} FLOP/byte",
         "ceilings": [{"rate": c.rate, "text": f"{c.name}  {units.count(c.rate, 'FLOP/s')}"} for c in drawn.ceilings],

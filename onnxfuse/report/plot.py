@@ -84,20 +84,22 @@ def _tick(x: float, unit: str) -> str:
 def _roofs(axes: Axes, chart: Chart) -> None:
     (left, right), (low, high) = chart.limits()
     width, bandwidth, top = SIZE[0] * AREA[2], chart.bandwidth, chart.ceilings[0].rate
-    axes.plot([left, top / bandwidth], [left * bandwidth, top], color=INK, linewidth=1.6)
+    slope = (SIZE[1] * AREA[3] / math.log(high / low)) / (width / math.log(right / left))
+    for name, rate in {"memory": bandwidth, "cache": chart.cache}.items():
+        if rate is not None:
+            axes.plot([left, top / rate], [left * rate, top], color=INK, linewidth=1.6 if name == "memory" else 0.8)
+            x = max(left, low / rate) * 1.15
+            axes.text(
+                x, x * rate * 1.25, f"{name} {units.count(rate, 'B/s')}", rotation=math.degrees(math.atan(slope)),
+                rotation_mode="anchor", fontsize=8, color=INK,
+            )  # fmt: skip
     for ceiling in chart.ceilings:
-        x = ceiling.rate / bandwidth
+        x = ceiling.rate / (chart.cache or bandwidth)
         axes.plot([x, right], [ceiling.rate] * 2, color=INK, linewidth=1.6 if ceiling.rate == top else 0.8)
         axes.plot([x], [ceiling.rate], marker="D", markersize=3.5, color=INK)
     for ceiling, y in zip(chart.ceilings, _heights(chart), strict=True):
         said = f"{ceiling.name}  {units.count(ceiling.rate, 'FLOP/s')}"
         axes.text(1.008, y, said, transform=axes.transAxes, va="center", fontsize=8, color=INK)
-    slope = (SIZE[1] * AREA[3] / math.log(high / low)) / (width / math.log(right / left))
-    x = max(left, low / bandwidth) * 1.15
-    axes.text(
-        x, x * bandwidth * 1.25, f"memory {units.count(bandwidth, 'B/s')}", rotation=math.degrees(math.atan(slope)),
-        rotation_mode="anchor", fontsize=8, color=INK,
-    )  # fmt: skip
     axes.axvline(chart.ridge, color=FAINT, linewidth=0.8, linestyle=(0, (4, 3)))
     beyond = chart.ridge**2 > left * right  # right of the middle: the text stands left of the line
     axes.annotate(

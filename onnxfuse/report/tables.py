@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from onnxfuse.rewrite import Fusion
     from onnxfuse.roofline import Row, Totals
 
-BOUNDS = {"memory": "memory", "compute": "compute", "overhead": "launch overhead"}
-
-SOME = 8  # operators of unknown cost that are named
-
 
 def ranked(nodes: Sequence[Row], sort: str) -> list[Row]:
     """Most time, bytes or FLOPs first, lowest intensity first, or "order" as in the file; unknown ones at the end."""
@@ -40,7 +36,7 @@ def node_table(nodes: Sequence[Row], whole: float | None, width: int) -> Rendera
     """A line a node, in the order given; `whole` is the time that the shares are of."""
     columns = [
         Column("node", cut=True),
-        Column("op", limit=18 if width >= 100 else 12),
+        Column("op", limit=19 if width >= 100 else 13),
         Column("FLOPs", right=True, limit=14),
         Column("MB", right=True, limit=14),
         Column("FLOP/B", right=True),
@@ -51,7 +47,7 @@ def node_table(nodes: Sequence[Row], whole: float | None, width: int) -> Rendera
     lines: list[Line] = [
         [
             label(row),
-            row.op_type,
+            operator(row) if width >= 100 else "+".join((row.op_type, *row.fused)),
             units.count(row.flops),
             units.megabytes(row.bytes),
             "–" if row.intensity is None else units.digits(row.intensity),
@@ -64,48 +60,15 @@ def node_table(nodes: Sequence[Row], whole: float | None, width: int) -> Rendera
     return table(columns, lines, width)
 
 
+def operator(row: Row) -> str:
+    """The operator and what it does to its result; "nchwc" where it works on blocks of channels."""
+    return "+".join((row.op_type, *row.fused)) + (" nchwc" if row.domain == "com.microsoft.nchwc" else "")
+
+
 def label(row: Row) -> str:
     """The node's name, or the value that it makes; with the scope in front where there is one."""
     name = row.name or f"→ {next(filter(None, row.outputs), '?')}"
     return f"{row.scope}/{name}" if row.scope else name
-
-
-def totals_lines(totals: Totals, nodes: Sequence[Row], ridge: float | None) -> list[tuple[str, str]]:
-    """Name and sentence of every total; "≥" where an unknown node makes it a lower bound."""
-    least = "≥ " if totals.coverage < 1 else ""
-    macs, special = units.count(totals.macs), units.count(totals.transcendentals)
-    read, written = units.size(totals.bytes_read), units.size(totals.bytes_written)
-    lines = [
-        ("FLOPs", f"{least}{units.count(totals.flops)} ({macs} MACs; {special} special functions apart)"),
-        ("memory traffic", f"{least}{units.size(totals.bytes)} ({read} read, {written} written)"),
-    ]
-    if totals.intensity is not None:
-        of_known = ", of the nodes of known cost" if least else ""
-        limit = "" if ridge is None else f" (ridge point of the device in fp32: {units.digits(ridge)})"
-        lines.append(("intensity", f"{units.digits(totals.intensity)} FLOP/byte{limit}{of_known}"))
-    if totals.seconds is None:
-        lines.append(("time", "depends on free dims: bind them with --dim NAME=N"))
-    else:
-        lines.append(("time", f"{least}{units.time(totals.seconds)} estimated{_shares(nodes, totals.seconds)}"))
-    lines += [
-        ("weights", f"{units.count(totals.params)} parameters, {units.size(totals.weight_bytes)}"),
-        ("activations", f"{least}{units.size(totals.peak_activation_bytes)} at the peak"),
-    ]
-    known = sum(row.known for row in nodes)
-    named = [name.removeprefix("ai.onnx::") for name in totals.unknown[:SOME]]
-    more = f" and {len(totals.unknown) - SOME:,} more" if len(totals.unknown) > SOME else ""
-    unknown = f"; unknown for {', '.join(named)}{more}" if named else ""
-    return [*lines, ("coverage", f"the cost of {known:,} of {len(nodes):,} nodes is known{unknown}")]
-
-
-def _shares(nodes: Sequence[Row], whole: float) -> str:
-    spent: dict[str, float] = {}
-    for row in nodes:
-        if row.bound and row.seconds:
-            spent[row.bound] = spent.get(row.bound, 0.0) + row.seconds
-    ordered = sorted(spent.items(), key=lambda item: -item[1])
-    parts = [f"{BOUNDS[b]} ({100 * t / whole:.0f} %)" for b, t in ordered if t >= 0.005 * whole]
-    return f", in nodes bound by {', '.join(parts)}" if parts else ""
 
 
 def candidates_table(candidates: Sequence[Candidate], width: int) -> RenderableType:

@@ -10,28 +10,33 @@ from onnxfuse.report import tables, units
 from onnxfuse.report.console import Cell, Column, Line, pairs, render, table, title
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from onnxfuse.bench import BenchmarkReport
     from onnxfuse.pipeline import Analysis, Result
+    from onnxfuse.profiled import NodeReport, NodeTime
     from onnxfuse.report.console import Part
     from onnxfuse.verification import Verdict
 
 
 def analysis(report: Analysis, *, sort: str = "time", top: int = 20, width: int = 100, colour: bool = False) -> str:
     """`analyze`: nodes in the order of `sort`, totals, candidates; at most `top` lines a table, 0 for all."""
-    from onnxfuse.roofline import ridge  # brings the cost tables, which the other reports do not need
+    from onnxfuse.report import totals  # brings the cost tables, which the other reports do not need
+    from onnxfuse.roofline import ridge
 
-    nodes, found, totals = tables.ranked(report.nodes, sort), report.candidates, report.totals
+    at = report.at_dims
+    nodes, found, whole = tables.ranked(at.nodes, sort), report.candidates, at.totals.seconds
     device = devices.find(report.device) if report.device in devices.names() else None
-    dims = "".join(f", {name}={size}" for name, size in report.dims.items())
     where = device.title if device else report.device
-    parts: list[Part] = [title(f"{report.model or 'model'} on {where}, target {report.target}{dims}"), ""]
+    name = f"{totals.subject(report)} on {where}, target {report.target}{totals.sizes(report)}"
+    parts: list[Part] = [title(name), ""]
     shown = nodes[: top or None]
-    parts.append(tables.node_table(shown, totals.seconds, width))
+    parts.append(tables.node_table(shown, whole, width))
     if len(shown) < len(nodes):
         rest = sum(row.seconds or 0.0 for row in nodes[top:])
-        share = f" with {units.percent(rest, totals.seconds)} of the time" if totals.seconds else ""
+        share = f" with {units.percent(rest, whole)} of the time" if whole else ""
         parts.append(f"… and {len(nodes) - top:,} more nodes{share}")
-    parts += ["", pairs(tables.totals_lines(totals, report.nodes, ridge(device) if device else None), width), ""]
+    parts += ["", pairs(totals.lines(report, ridge(device) if device else None, width), width), ""]
     if not found:
         return render([*parts, "No fusion candidates."], width, colour)
     parts += [title("Fusion candidates, lowest intensity first"), "What becomes of them: optimize --explain"]
@@ -135,3 +140,58 @@ def benchmark(report: BenchmarkReport, *, width: int = 100, colour: bool = False
         )
         parts += ["", f"{said}: speed-up {report.ratio.median:.3f}x (95 % confidence: {low:.3f}x to {high:.3f}x)"]
     return render(parts, width, colour)
+
+
+def node_times(report: NodeReport, *, worst: int = 15, width: int = 100, colour: bool = False) -> str:
+    """`benchmark --per-node`: how estimate and measurement agree, by kind of work, and the nodes that differ most."""
+    dims = "".join(f", {name}={size}" for name, size in report.dims.items())
+    measured = sum(work.measured for work in report.works)
+    estimated = sum(work.estimated for work in report.works)
+    rank = "not defined" if report.spearman is None else f"{report.spearman:.3f}"
+    heading = f"{report.model or 'model'} on one thread of {report.device_name}, level {report.level}{dims}"
+    compared = f"{report.compared:,} of {len(report.nodes):,} nodes, those above {units.time(report.shortest)}"
+    parts: list[Part] = [title(heading), ""]
+    sums = [
+        ("compared", f"{compared}; median of {report.runs} runs against device {report.device}"),
+        ("rank correlation", f"{rank} (Spearman)"),
+        ("sum", f"estimated {units.time(estimated)}, measured {units.time(measured)}: {_times(report.ratio)}"),
+    ]
+    parts.append(pairs(sums, width))
+    if not report.compared:
+        return render(parts, width, colour)
+    columns = [Column("work", cut=True), *(Column(t, right=True) for t in ("nodes", "measured", "share", "estimated"))]
+    columns.append(Column("est./meas.", right=True))
+    by_work: list[Line] = [
+        [
+            w.work,
+            f"{w.nodes:,}",
+            units.time(w.measured),
+            units.percent(w.measured, measured),
+            units.time(w.estimated),
+            _times(w.ratio),
+        ]
+        for w in report.works
+    ]
+    parts += ["", table(columns, by_work, width), "", title("Largest differences")]
+    return render([*parts, _differences(report.worst[:worst], width)], width, colour)
+
+
+def _times(ratio: float | None) -> str:
+    return "–" if ratio is None else f"{ratio:.2f}x"
+
+
+def _differences(nodes: Sequence[NodeTime], width: int) -> RenderableType:
+    columns = [Column("node", cut=True), Column("work", cut=True)]
+    columns += [*(Column(t, right=True) for t in ("measured", "estimated", "est./meas.")), Column("bound")]
+    lines: list[Line] = [
+        [
+            node.name,
+            node.work,
+            units.time(node.measured),
+            units.time(node.estimated),
+            _times((node.estimated or 0.0) / node.measured),
+            Cell(node.bound or "–", node.bound or ""),
+        ]
+        for node in nodes
+    ]
+    return table(columns, lines, width)

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from onnxfuse.facts.expr import Expr
+
 _PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_CUT = " … +9,999 terms, whole in --json"
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
@@ -51,6 +57,23 @@ def megabytes(x: object) -> str:
     if isinstance(x, int | float):
         return "0" if x == 0 else "<0.01" if x < 0.005e6 else f"{x / 1e6:,.2f}"
     return "?" if x is None else f"({x})/1e6"
+
+
+def formula(x: Expr, limit: int | None = None) -> str:
+    """An expression; one of more than `limit` characters by its leading terms, "… +N terms, whole in --json".
+
+    The first term may take twice the limit, so that there is something to read.
+    """
+    text = str(x)
+    if limit is None or len(text) <= limit:
+        return text
+    heads = [str(type(x)(x.terms[:kept])) for kept in range(1, len(x.terms))]
+    fitting = [head for head in heads if len(head) + len(_CUT) <= limit]
+    fitting = fitting or [head for head in heads[:1] if len(head) <= 2 * limit]
+    if not fitting:
+        return "a long formula, whole in --json"
+    left = len(x.terms) - len(fitting)
+    return f"{fitting[-1]} … +{left:,} {'term' if left == 1 else 'terms'}, whole in --json"
 
 
 def percent(part: float, whole: float) -> str:

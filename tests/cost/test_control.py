@@ -33,17 +33,33 @@ def test_if_is_its_larger_branch_wherever_it_stands():
     assert priced(text) == (Cost(0, 12, 0, 48, 48),)
 
 
-def test_if_with_symbols_is_the_upper_bound_of_both():
-    text = HEAD + (
-        "m (bool c, float[N] x, float[M] z) => (float[K] y) { y = If (c) <"
-        "then_branch = t () => (float[N] a) { a = Relu(x) },"
-        "else_branch = e () => (float[M] b) { b = Sigmoid(z) }> }"
-    )
-    (cost,) = priced(text)
-    assert evaluate(cost.arith, {"N": 5, "M": 7}) == 5
-    assert evaluate(cost.transcendentals, {"N": 5, "M": 7}) == 7
-    assert evaluate(cost.bytes_read, {"N": 5, "M": 7}) == 28
-    assert evaluate(cost.bytes_read, {"N": 9, "M": 7}) == 36
+IF = (
+    "m (bool c, float[N] x, float[M] z) => (float[K] y) { y = If (c) <"
+    "then_branch = t () => (float[N] a) { a = Relu(x) },"
+    "else_branch = e () => (float[M] b) { %s }> }"
+)
+
+
+def test_if_with_symbols_is_its_larger_branch_where_that_is_decided():
+    (cost,) = priced(HEAD + IF % "b = Sigmoid(z)")  # N FLOPs against none, whatever the sizes
+    assert [str(n) for n in (cost.arith, cost.transcendentals, cost.bytes_read)] == ["N", "0", "4·N"]
+    for sizes in ({"N": 5, "M": 7}, {"N": 9, "M": 7}):
+        assert priced(HEAD + IF % "b = Sigmoid(z)", sizes) == (Cost(0, sizes["N"], 0, *(4 * sizes["N"],) * 2),)
+
+
+def test_if_with_symbols_that_decide_is_the_maximum():
+    (cost,) = priced(HEAD + IF % "b = Neg(z)")  # N FLOPs or M, and eight bytes for each
+    for n, m in ((5, 7), (9, 7), (7, 7)):
+        most = max(n, m)
+        assert [evaluate(k, {"N": n, "M": m}) for k in (cost.arith, cost.bytes_read)] == [most, 4 * most]
+        assert priced(HEAD + IF % "b = Neg(z)", {"N": n, "M": m}) == (Cost(0, most, 0, 4 * most, 4 * most),)
+
+
+def test_if_whose_counts_do_not_follow_the_larger_branch_is_unknown_there():
+    """N FLOPs, or M and M sigmoids: those run only if M ≥ N, so neither 0 nor M is right for all sizes."""
+    (cost,) = priced(HEAD + IF % "u = Neg(z) b = Sigmoid(u)")
+    assert evaluate(cost.arith, {"N": 9, "M": 7}) == 9 and evaluate(cost.arith, {"N": 5, "M": 7}) == 7
+    assert cost.transcendentals is None and cost.bytes_read is None
 
 
 def test_if_with_a_known_condition_is_the_taken_branch():

@@ -166,3 +166,55 @@ def test_every_kernel_that_fusion_emits_has_a_formula():
         assert has_formula("com.microsoft", name)
     for name in ("SkipLayerNormalization", "MultiHeadAttention"):
         assert has_formula("com.microsoft", name)
+
+
+def weights(text: str) -> list[object]:
+    """Bytes of weights that each node moves."""
+    head = '<ir_version: 10, opset_import: ["" : 17, "local" : 1]>'
+    facts = infer(ir.read(onnx.parser.parse_model(f"{head}\n{text}")))
+    return [cost.weight_traffic for cost in costs(facts)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        # two rows of 3 floats of the table; the indices are the caller's
+        ("g (int64[2] i) => (float[2,3] y) <float[4,3] t = {1,2,3,4,5,6,7,8,9,10,11,12}> { y = Gather (t, i) }", [24]),
+        # a table that is computed belongs to the activations, of which the Gather is taken to read first
+        ("g (float[4,3] t) => (float[2,3] y) <int64[2] i = {0, 2}> { y = Gather (t, i) }", [0]),
+        # w once, though on both sides; and w of the second, beside x
+        ("g (float[4] x) => (float[4] y) <float[4] w = {1,2,3,4}> { a = Mul (w, w) y = Add (x, w) }", [32, 16]),
+        # nothing of a view, nothing where nothing is constant
+        ("g (float[4] x) => (float[2,2] y) <int64[2] s = {2, 2}> { a = Relu (x) y = Reshape (a, s) }", [0, 0]),
+        # N·16 bytes stay activations
+        ("g (float[N,4] x) => (float[N,4] y) <float[4] w = {1,2,3,4}> { y = Add (x, w) }", [16]),
+        # a function moves its boundary; the larger branch, 3 reads of w; a loop of 5
+        (
+            """g (float[4] x) => (float[4] y) <float[4] w = {1,2,3,4}> { y = local.F (x, w) }
+            <domain: "local", opset_import: ["" : 17]> F (a, b) => (c) { d = Add (a, b) c = Add (d, b) }""",
+            [16],
+        ),
+        (
+            """g (float[4] x, bool c) => (float[4] y) <float[4] w = {1,2,3,4}> {
+              y = If (c) <
+                then_branch = t () => (float[4] p) { q = Add (x, w) r = Add (q, w) p = Add (r, w) },
+                else_branch = e () => (float[4] u) { u = Add (x, w) }
+              >
+            }""",
+            [48],
+        ),
+        (
+            """g (float[4] x) => (float[4] y) <int64 n = {5}, bool on = {1}, float[4] w = {1,2,3,4}> {
+              y = Loop (n, on, x) <body = b (int64 i, bool go, float[4] s) => (bool go2, float[4] z)
+                { go2 = Identity (go) z = Add (s, w) }>
+            }""",
+            [80],
+        ),
+    ],
+)
+def test_weight_traffic(text, expected):
+    assert weights(text) == expected
+
+
+def test_equality_is_of_the_counts_and_not_of_what_the_bytes_are():
+    assert Cost(1, 2, 3, 4, 5, weight_traffic=4) == Cost(1, 2, 3, 4, 5)

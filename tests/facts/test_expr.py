@@ -24,6 +24,7 @@ from onnxfuse.facts import (
     symbol,
     symbols,
 )  # fmt: skip
+from onnxfuse.facts.expr import total
 
 N, H, W, C = (symbol(s) for s in "NHWC")
 Z = symbol("Z", low=0)
@@ -68,6 +69,12 @@ ANY = symbol("A", low=None)
         (N % 2, "-2·(N//2) + N"),
         (N + N % 2, "2·((N + 1)//2)"),
         (N // (H + 1) * 3, "3·(N//(H + 1))"),
+        (-1 % (H + 3), "H + 2"),  # the last of H + 3
+        (-4 // (H + 3), "-1"),
+        (-5 // (H + 3), "-5//(H + 3)"),  # −2 where H is 1
+        (4 // (8 * ((H + 28) // 32)), "0"),  # the divisor is not 0, so it is at least 8
+        (-4 // (8 * ((H + 28) // 32)), "-1"),
+        (9 // (8 * ((H + 28) // 32)), "9//(8·((H + 28)//32))"),
         (symbol("a b") + 1, "'a b' + 1"),
     ],
 )
@@ -147,6 +154,23 @@ def test_evaluate_names_the_missing_symbol() -> None:
     assert evaluate(N * (H // 2), {"N": 3, "H": 9}) == 12
     with pytest.raises(UsageError, match="no value for dimension 'H'"):
         evaluate(N * H, {"N": 3})
+
+
+def test_an_expression_gives_its_number() -> None:
+    assert isinstance(N * H, Expr)
+    assert (N * H - 4).evaluate({"N": 3, "H": 9, "another": 1}) == 23  # type: ignore[union-attr]
+    assert dmax(N // 2, 3).evaluate({"N": 9}) == 4  # type: ignore[union-attr]
+
+
+def test_a_sum_of_many() -> None:
+    assert total([N, 4, N * H, N, -H, 4]) == 2 * N + N * H - H + 8
+    assert total([]) == 0 and total([H // 2, (H + 1) // 2]) == H
+
+
+def test_a_product_of_many_terms_is_not_worked_out() -> None:
+    many = total(symbol(f"s{i}") for i in range(50))
+    with pytest.raises(OverflowError):
+        many * many
 
 
 def test_substitute_keeps_the_other_symbols() -> None:

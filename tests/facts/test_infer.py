@@ -52,9 +52,9 @@ def test_an_unnamed_axis_is_a_symbol_of_the_input() -> None:
     [
         ({"M": 2}, "unknown dimension 'M'; the model's are: N, H"),
         ({"a.1": 2}, "unknown dimension 'a.1'; the model's are: N, H"),
-        ({"N": 0}, "dimension 'N' is 0; give a whole number of 1 or more"),
-        ({"N": 2.5}, "dimension 'N' is 2.5; give a whole number of 1 or more"),
-        ({"N": True}, "dimension 'N' is True; give a whole number of 1 or more"),
+        ({"N": -1}, "dimension 'N' is -1; give a whole number of 0 or more"),
+        ({"N": 2.5}, "dimension 'N' is 2.5; give a whole number of 0 or more"),
+        ({"N": True}, "dimension 'N' is True; give a whole number of 0 or more"),
         ({"N": 2, "a.0": 3}, "dimension 'N' is given twice, as 2 and as 3"),
     ],
 )
@@ -101,6 +101,59 @@ def test_a_shape_in_floats() -> None:
     )
     assert shape(facts.infer(p)) == "N, 3, 2·H, 2·W"
     assert shape(facts.infer(p, {"N": 1, "H": 5, "W": 7})) == "1, 3, 10, 14"
+
+
+def test_a_count_in_floats() -> None:
+    """Anchor points of detectors: Range(0.0, float(H), 1.0), and every other one; in steps of 0.5 it stays unknown."""
+    p = program(
+        """s = Shape <start=2> (a) f = Cast <to=1> (s) axes = Constant <value_ints=[0]>() h = Squeeze(f, axes)
+           zero = Constant <value_float=0.0>() one = Constant <value_float=1.0>() two = Constant <value_float=2.0>()
+           half = Constant <value_float=0.5>() y = Range(zero, h, one) z = Range(one, h, two) w = Range(zero, h, half)
+           three = Constant <value_float=3.0>() v = Range(zero, three, half)""",
+        "float[N, 3, H] a",
+        outputs="float y, float z, float w, float v",
+    )
+    found = facts.infer(p)
+    assert [shape(found, name) for name in "yzwv"] == ["H", "H//2", "w.0", "6"]  # ⌈(H − 1)/2⌉
+    assert found["v"].data.tolist() == [0.0, 0.5, 1.0, 1.5, 2.0, 2.5]
+
+
+@pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Max", "Min", "Greater", "Less", "Equal", "GreaterOrEqual"])
+def test_a_symbol_beside_a_fraction_is_unknown(op: str) -> None:
+    p = program(
+        f"""s = Shape(a) f = Cast <to=1> (s) half = Constant <value_floats=[0.5]>()
+           whole = Constant <value_floats=[2.0]>() y = {op}(f, half) z = {op}(f, whole)""",
+        "float[N, N, N] a",
+        outputs="float y, float z",
+    )
+    found = facts.infer(p)
+    assert found["y"].data is None
+    assert (shape(found), shape(found, "z")) == ("3", "3")
+
+
+def test_the_largest_image_of_a_batch_in_floats() -> None:
+    """As torchvision's detectors pad: 32·⌈max(70, 65)/32⌉, exact in floats; a sum may round and stays unknown."""
+    p = program(
+        """s = Shape <start=1> (a) f = Cast <to=1> (s) axes = Constant <value_ints=[0]>()
+           k = Constant <value_float=32.0>() m = ReduceMax <keepdims=0> (f) d = Div(m, k) u = Ceil(d) v = Mul(u, k)
+           i = Cast <to=7> (v) t = Unsqueeze(i, axes) y = ConstantOfShape(t)
+           l = ReduceMin <keepdims=0> (f) w = ReduceSum <keepdims=0> (f)""",
+        "float[1, H, W] a",
+        outputs="float y",
+    )
+    found = facts.infer(p, {"H": 70, "W": 65})
+    assert shape(found) == "96"
+    assert found["l"].data == 65 and found["l"].data.dtype == np.float32
+    assert found["w"].data is None
+
+
+def test_the_larger_of_a_symbol_and_a_whole_float() -> None:
+    p = program(
+        """s = Shape(a) f = Cast <to=1> (s) k = Constant <value_floats=[7.0]>() m = Max(f, k) i = Cast <to=7> (m)
+           y = ConstantOfShape(i)""",
+        "float[N] a",
+    )
+    assert shape(facts.infer(p)) == "max(7, N)"
 
 
 def test_arithmetic_truncates_toward_zero() -> None:

@@ -175,6 +175,31 @@ def test_slice_of_a_symbolic_dimension(start: int, end: int, step: int, expected
     assert shape(f"{body} y = Slice(a, s, e, x, t)", a="N") == expected
 
 
+@pytest.mark.parametrize("size", ["N", "N + 1", "8·((N + 4)//8)", "4·(N//4)", "2·(N//2)"])
+@pytest.mark.parametrize(("start", "end"), [(0, -4), (-4, 0), (-6, -4), (-3, 5)])
+def test_a_slice_to_a_place_counted_from_the_end_in_symbols(size: str, start: int, end: int) -> None:
+    """Bounds that are computed as size − c, as a roll does, below 0 for a small size: as Python slices a list."""
+    computed = {  # from s = [N]
+        "N": "n = Identity(s)",
+        "N + 1": "n = Add(s, one)",
+        "8·((N + 4)//8)": "p = Add(s, four) q = Div(p, eight) n = Mul(q, eight)",
+        "4·(N//4)": "q = Div(s, four) n = Mul(q, four)",
+        "2·(N//2)": "q = Div(s, two) n = Mul(q, two)",
+    }[size]
+    constants = {"zero": 0, "one": 1, "two": 2, "four": 4, "eight": 8, "down": abs(start), "up": abs(end)}
+    body = " ".join(f"{n} = Constant <value_ints=[{v}]>()" for n, v in constants.items())
+    body += f" s = Shape(a) {computed} x = ConstantOfShape(n) b = {{}} e = {{}} y = Slice(x, b, e)"
+    body = body.format(*("Identity(zero)" if k == 0 else f"Sub(n, {n})" for k, n in ((start, "down"), (end, "up"))))
+    if end > 0:
+        body = body.replace("Sub(n, up)", "Identity(up)")
+    x, y = last(body, outputs="x y", a="N")
+    assert x.shape is not None and y.shape is not None and str(x.shape[0]) == size
+    for n in range(1, 20):
+        count = facts.evaluate(x.shape[0], {"N": n})
+        first, stop = count + start if start else 0, end if end > 0 else count + end if end else 0
+        assert facts.evaluate(y.shape[0], {"N": n}) == len(list(range(count))[first:stop]), (n, str(y.shape[0]))
+
+
 def test_resize_with_symbols() -> None:
     scales = "s = Constant <value_floats=[1.0, 1.0, 2.0, 0.5]>()"
     assert shape(f"{scales} y = Resize(a, , s)", a="N, 3, H, W") == "N, 3, 2·H, W//2"

@@ -90,13 +90,18 @@ def test_the_ridge_point_is_the_peak_by_the_bandwidth() -> None:
     assert chart.of_analysis(conv_relu(), H200).ridge == pytest.approx(494.7e12 / 4.8e12)
 
 
+def test_the_cache_has_a_roof_where_times_count_on_it() -> None:
+    assert chart.of_analysis(conv_relu(), H200).cache is None
+    assert chart.of_analysis(conv_relu(), AVX2).cache == 60e9
+
+
 def test_no_dot_lies_above_its_roof_and_all_lie_inside_the_limits() -> None:
     for device in (H200, AVX2):
         drawn = chart.of_analysis(onnxfuse.analyze(EXAMPLE, device=device.name), device)
         (left, right), (low, high) = drawn.limits()
         assert len(drawn.dots) > 20
         for dot in drawn.dots:
-            assert dot.rate <= min(dot.intensity * drawn.bandwidth, drawn.ceilings[0].rate)
+            assert dot.rate <= min(dot.intensity * (drawn.cache or drawn.bandwidth), drawn.ceilings[0].rate)
             assert left < dot.intensity < right and low < dot.rate < high
 
 

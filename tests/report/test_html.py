@@ -78,7 +78,7 @@ def test_the_page_of_an_analysis() -> None:
 def test_the_page_of_an_optimization() -> None:
     result = onnxfuse.optimize(EXAMPLE)
     before, after = onnxfuse.analyze(EXAMPLE), result.analysis(H200)
-    assert after.nodes == onnxfuse.analyze(result.model).nodes
+    assert after.nodes == onnxfuse.analyze(result.model).at_dims.nodes
     text = html.optimization(result, before, after, H200)
     shown, data = views(text), Parsed(text).data
     assert ["FLOPs", "42.4 M", "42.4 M", "same"] in shown["Before and after", "totals"]
@@ -86,6 +86,17 @@ def test_the_page_of_an_optimization() -> None:
     assert [r.reason for r in result.refused] == [row[2] for row in shown["Not made", "refused"]]
     assert (len(shown["Nodes", "original"]), len(shown["Nodes", "optimized"])) == (len(before.nodes), len(after.nodes))
     assert html.optimization(result, before, after, H200) == text
+
+
+def test_the_page_has_the_formulas_whole() -> None:
+    model = graph("y = Relu(x)", inputs="float[N,4] x", outputs="float[N,4] y")
+    facts = dict(Parsed(html.analysis(onnxfuse.analyze(model), H200)).data["facts"])
+    assert facts["memory traffic"].endswith("= 32·N")
+    names = "".join(f", float[n{i}] x{i}" for i in range(60))
+    sums = "".join(f" y{i} = Relu(x{i})" for i in range(60))
+    model = graph(sums, inputs=names[2:], outputs=names[2:].replace("x", "y"))
+    facts = dict(Parsed(html.analysis(onnxfuse.analyze(model), H200)).data["facts"])
+    assert facts["memory traffic"].endswith("8·n8 + 8·n9")  # sorted as text: the last of 60 terms
 
 
 def row(name: str, scope: str = "") -> Row:
@@ -109,8 +120,8 @@ def test_the_scope_of_a_node(node: Row, depth: int, scope: str) -> None:
 
 def test_scopes_are_summed_as_deep_as_the_names_go() -> None:
     rows = (row("/a/x/Conv"), row("/a/y/Conv"), row("/b/Conv"))
-    totals = replace(onnxfuse.analyze(EXAMPLE).totals, seconds=6e-6)
-    report = replace(onnxfuse.analyze(EXAMPLE), nodes=rows, candidates=(), totals=totals)
+    report = onnxfuse.analyze(EXAMPLE).at_dims
+    report = replace(report, nodes=rows, candidates=(), totals=replace(report.totals, seconds=6e-6))
     shown = views(html.analysis(report, H200))
     assert shown["Time by scope", "1 deep"] == [
         ["a", "66.7 %", "4.00 µs", "2", "20", "14 B"],
@@ -131,7 +142,7 @@ def test_hostile_names_stay_text() -> None:
 
 
 def test_names_of_any_bytes_and_any_length() -> None:
-    report = onnxfuse.analyze(EXAMPLE)
+    report = onnxfuse.analyze(EXAMPLE).at_dims
     odd = replace(report, model="m\udcff\x00.onnx", nodes=(row("\u2028 \x1b" + "x" * 100_000),), candidates=())
     text = html.analysis(odd, H200)
     assert len(text) < 40_000
@@ -139,7 +150,7 @@ def test_names_of_any_bytes_and_any_length() -> None:
 
 
 def test_large_models_show_the_first_rows_and_say_so() -> None:
-    report = onnxfuse.analyze(EXAMPLE)
+    report = onnxfuse.analyze(EXAMPLE).at_dims
     rows = tuple(row(f"n{i}") for i in range(20_000))
     text = html.analysis(replace(report, nodes=rows, candidates=report.candidates[:1] * 5000), H200)
     nodes, candidates = (Parsed(text).data["sections"][i]["views"][0] for i in (0, 3))
