@@ -29,7 +29,7 @@ from onnxfuse.plan import Key, Surroundings, neighbours
 from onnxfuse.rewrite import Fusion
 
 MOST_GROWTH = 0.01  # of the model's bytes that rewrites may add in all …
-LEAST_ROOM = 4096  # … or these
+LEAST_ROOM = 8192  # … or these, which nobody misses
 _NEAR = 4  # steps from a rewrite within which a rule may start whose pattern it completes
 _CROWD = 64  # readers of a value beyond which it is no part of a pattern
 _MOST_TIMES = 64  # one rule makes one value otherwise; two rules that undo each other end there
