@@ -146,7 +146,7 @@ def place(cost: Cost, device: Device, on: Units) -> tuple[float | None, str | No
     parts = _parts(cost, device, on)
     if parts is None:
         return None, None
-    compute, memory, _ = parts
+    compute, memory = parts
     time = max(compute, memory)
     if device.launch > time:
         return time + device.launch, "overhead"
@@ -156,22 +156,19 @@ def place(cost: Cost, device: Device, on: Units) -> tuple[float | None, str | No
 def merged_seconds(cost: Cost, parts: Sequence[tuple[Cost, Units]], device: Device, on: Units) -> float | None:
     """Estimated time of one kernel that does the work of several nodes; `cost` has the bytes over its boundary.
 
-    It is as far from its own roofline max(compute, bytes / bandwidth) as its nodes together are from theirs. As
-    max(Σc, Σm) ≤ Σ max(c, m) and a boundary has no more bytes than its nodes, a kernel never takes longer than nodes
-    that run on the same units.
+    It is what one node of that cost would take on the units of the leading one, and never more than its nodes together
+    on theirs: what a cache gave between them is not lost, and fewer bytes never cost more.
     None where a count is unknown or symbolic.
     """
     whole = _parts(cost, device, on)
     alone = [_parts(part, device, units) for part, units in parts]
     if whole is None or None in alone:
         return None
-    ideal = math.fsum(part[2] for part in alone if part)
-    reached = math.fsum(max(part[:2]) for part in alone if part)
-    return whole[2] * (reached / ideal if ideal else 1.0) + device.launch
+    return min(max(whole), math.fsum(max(part) for part in alone if part)) + device.launch
 
 
-def _parts(cost: Cost, device: Device, on: Units) -> tuple[float, float, float] | None:
-    """Seconds of computing and of moving, and the larger of both with every byte from memory at full efficiency."""
+def _parts(cost: Cost, device: Device, on: Units) -> tuple[float, float] | None:
+    """Seconds of computing and of moving."""
     macs, arith, special, moved = cost.macs, cost.arith, cost.transcendentals, cost.bytes
     if not (isinstance(macs, int) and isinstance(arith, int) and isinstance(special, int) and isinstance(moved, int)):
         return None
@@ -184,7 +181,7 @@ def _parts(cost: Cost, device: Device, on: Units) -> tuple[float, float, float] 
         memory, left = memory + near / rate, left - near
     memory += left / device.bandwidth
     efficiency = device.efficiency.get(on.work, 1.0)
-    return compute / efficiency, memory / efficiency, max(compute, moved / device.bandwidth)
+    return compute / efficiency, memory / efficiency
 
 
 @cache

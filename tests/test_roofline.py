@@ -111,14 +111,17 @@ def test_efficiency_stretches_both_sides_of_the_roofline_but_not_the_launch() ->
     assert roofline.bound(Cost(0, 1, 0, 12_000, 12_000), CORE) == "overhead"
 
 
-def test_a_merged_kernel_is_as_far_from_its_roofline_as_its_nodes() -> None:
-    """Conv 10 MFLOP, 2 MB: 100 µs compute on the roofline, 200 µs if bytes came from memory (ideal), in fact 100/0.8 =
-    125 µs. Relu 2 MB: ideal 200 µs, in fact 50 µs. Together 2 MB: ideal 200 µs, x (125 + 50)/(200 + 200) = 87.5 µs.
+def test_a_merged_kernel_takes_the_time_of_one_node_and_never_more_than_its_nodes() -> None:
+    """Conv 10 MFLOP in 100/0.8 = 125 µs, 2 MB from the cache in 62.5 µs; Relu 2 MB in 50 µs. As one kernel the Relu's
+    0.25 MFLOP are 3.125 µs of the 128.125 µs. Two nodes of 8 MB, 4 of them from the cache, take 100 + 400 µs each.
     """
     conv, relu = Cost(5_000_000, 0, 0, 1_000_000, 1_000_000), Cost(0, 250_000, 0, 1_000_000, 1_000_000)
     fused = Cost(5_000_000, 250_000, 0, 1_000_000, 1_000_000)
     parts = [(conv, roofline.Units(work="Conv")), (relu, roofline.Units(work="Relu"))]
-    assert roofline.merged_seconds(fused, parts, CORE, parts[0][1]) == pytest.approx(87.5e-6 + 1e-6)
+    assert roofline.merged_seconds(fused, parts, CORE, parts[0][1]) == pytest.approx(128.125e-6 + 1e-6)
+    copy = Cost(0, 1, 0, 4_000_000, 4_000_000)  # two kernels from the cache take 2 x 500 µs, one of 16 MB would 1,300
+    twice = [(copy, roofline.Units(work="Relu"))] * 2
+    assert roofline.merged_seconds(copy + copy, twice, CORE, twice[0][1]) == pytest.approx(1e-3 + 1e-6)
     unknown = (Cost(None, 0, 0, 0, 0), roofline.Units())
     assert roofline.merged_seconds(fused, [*parts, unknown], CORE, parts[0][1]) is None
 

@@ -45,7 +45,8 @@ def tokens(body: str, weights: str = "", out: str = "N,16", opset: int = 17, x: 
     ],
 )  # fmt: skip
 def test_only_the_first_token(work: str, weights: str, expected: list[str]) -> None:
-    assert made(tokens(f"{work} {FIRST}", weights)) == [*expected, "Squeeze"]
+    wide = [text.replace("16", "4096") for text in (work, weights, "N,16", "N,T,16")]  # of a small one it does not pay
+    assert made(tokens(f"{wide[0]} {FIRST}", wide[1], wide[2], x=wide[3])) == [*expected, "Squeeze"]
 
 
 @pytest.mark.parametrize("opset", [11, 13, 18, 21])
@@ -149,8 +150,9 @@ def test_the_last_block_of_a_classifier_works_on_one_token() -> None:
         "h = Add (x, o) n2 = LayerNormalization (h, g) u = MatMul (n2, wu) ur = Relu (u) d = MatMul (ur, wd) "
         f"e0 = Add (h, d) e = LayerNormalization (e0, g) {FIRST}"
     )
-    square = "".join(f", float[16,16] {name}" for name in ("wq", "wk", "wz", "wo"))
-    model = tokens(body, f", float[16] g{square}, float[16,64] wu, float[64,16] wd")
+    square = "".join(f", float[256,256] {name}" for name in ("wq", "wk", "wz", "wo"))
+    weights = f", float[256] g{square}, float[256,512] wu, float[512,256] wd"
+    model = tokens(body, weights, "N,256", x="N,T,256")
     result = optimized(model, rules=["pick_first"], target="ort-cpu", dims={"N": 1, "T": 64})
     feeds = random_feeds(model, dims={"N": 2, "T": 5})
     assert_same(model, result.model, feeds)
