@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onnxfuse.patterns import Build, NotLegal, Rewrite, Scope
+from onnxfuse.patterns import Build, NotLegal, Rewrite, Scope, is_op
 from onnxfuse.rules._blocked import is_blocked
 
 if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
@@ -29,14 +29,14 @@ MEASURED = ("ort-cpu",)
 ROOTS = ("PRelu",)
 BEFORE = """
 <ir_version: 8, opset_import: ["" : 17]>
-g (float[1,1,3,3] x) => (float[1,16,3,3] y)
+g (float[1,1,3,3] x) => (float[1,16,3,3] z)
 <float[16,1,1,1] w = {1,-1,2,-2,3,-3,4,-4,5,-5,6,-6,7,-7,8,-8},
  float[16,1,1] s = {1,2,3,4,5,6,7,8,-1,-2,-3,-4,-5,-6,-7,0.5}>
-{ c = Conv <kernel_shape = [1, 1]> (x, w)  y = PRelu(c, s) }
+{ c = Conv <kernel_shape = [1, 1]> (x, w)  y = PRelu(c, s)  z = MaxPool <kernel_shape = [1, 1]> (y) }
 """
 AFTER = """
 <ir_version: 8, opset_import: ["" : 17]>
-g (float[1,1,3,3] x) => (float[1,16,3,3] y)
+g (float[1,1,3,3] x) => (float[1,16,3,3] z)
 <float[16,1,1,1] w = {1,-1,2,-2,3,-3,4,-4,5,-5,6,-6,7,-7,8,-8},
  float[16,1,1,1] m = {-1,-1,-1,-1,-1,-1,-1,-1,-1,-1,-1,-1,-1,-1,-1,-1},
  float[16,1,1,1] t = {0,-1,-2,-3,-4,-5,-6,-7,2,3,4,5,6,7,8,0.5}>
@@ -44,7 +44,8 @@ g (float[1,1,3,3] x) => (float[1,16,3,3] y)
   n = Conv <kernel_shape = [1, 1], group = 16> (c, m)
   r = Relu(n)
   q = Conv <kernel_shape = [1, 1], group = 16> (r, t)
-  y = Add(c, q) }
+  y = Add(c, q)
+  z = MaxPool <kernel_shape = [1, 1]> (y) }
 """
 _LEAST_OPSET = 7  # PRelu's slopes broadcast as they do since
 
@@ -56,6 +57,8 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
     x, y = node.inputs[0], node.outputs[0]
     shape, slope = scope.value(x).shape, scope.constant(node.inputs[1])
     if not is_blocked(x, scope) or shape is None:
+        return None
+    if not any(is_op(n, "Conv", "MaxPool", "AveragePool", "GlobalAveragePool") for n in scope.editor.consumers(y)):
         return None
     channels = shape[1]
     if slope is None or slope.dtype != np.float32 or not np.isfinite(slope).all():

@@ -35,24 +35,30 @@ def made(m: onnx.ModelProto, rule: str) -> list[str]:
     return ops(result.model)
 
 
+POOLED = "p = PRelu(c, s) y = MaxPool<kernel_shape = [1, 1]>(p)"
 SLOPES = np.linspace(-0.5, 1.5, 8)
 
 
 @pytest.mark.parametrize("shape", [(8, 1, 1), (1, 8, 1, 1)])
 @pytest.mark.parametrize("opset", [7, 9, 16, 22])
 def test_one_slope_a_channel(shape: tuple[int, ...], opset: int) -> None:
-    m = model(CONV + "y = PRelu(c, s)", SLOPES.reshape(shape), opset)
-    assert made(m, "prelu_depthwise") == DEPTHWISE
+    m = model(CONV + POOLED, SLOPES.reshape(shape), opset)
+    assert made(m, "prelu_depthwise") == [*DEPTHWISE, "MaxPool"]
     assert made(m, "prelu_equal_slopes") == ops(m)
 
 
 def test_slopes_of_another_axis_stay() -> None:
-    m = model(CONV + "y = PRelu(c, s)", SLOPES, size="H,8")  # [8] is of the last axis
+    m = model(CONV + POOLED, SLOPES, size="H,8")  # [8] is of the last axis
     assert made(m, "prelu_depthwise") == ops(m)
 
 
 def test_channels_outside_of_the_layout_stay() -> None:
-    m = model(CONV + "y = PRelu(c, s)", np.linspace(-1, 1, 10).reshape(10, 1, 1), channels=10)
+    m = model(CONV + POOLED, np.linspace(-1, 1, 10).reshape(10, 1, 1), channels=10)
+    assert made(m, "prelu_depthwise") == ops(m)
+
+
+def test_where_nothing_in_the_layout_reads_it_it_stays() -> None:
+    m = model(CONV + "y = PRelu(c, s)", SLOPES.reshape(8, 1, 1))
     assert made(m, "prelu_depthwise") == ops(m)
 
 
@@ -63,33 +69,33 @@ def test_without_a_convolution_it_stays() -> None:
 
 @pytest.mark.parametrize("name", ["w", "s"])
 def test_what_a_caller_may_change_stays(name: str) -> None:
-    m = model(CONV + "y = PRelu(c, s)", SLOPES.reshape(8, 1, 1))
+    m = model(CONV + POOLED, SLOPES.reshape(8, 1, 1))
     shape = [8, 1, 1] if name == "s" else [8, 3, 1, 1]
     m.graph.input.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape))
     assert made(m, "prelu_depthwise") == ops(m)
 
 
 def test_slopes_that_are_not_finite_stay() -> None:
-    m = model(CONV + "y = PRelu(c, s)", np.full((8, 1, 1), np.inf))
+    m = model(CONV + POOLED, np.full((8, 1, 1), np.inf))
     assert not optimized(m, rules=["prelu_depthwise", "prelu_equal_slopes"], target="ort-cpu", verify=False).fusions
 
 
 @pytest.mark.parametrize("target", ["ort-cuda", "portable"])
 def test_depthwise_is_for_the_cpu(target: str) -> None:
-    m = model(CONV + "y = PRelu(c, s)", SLOPES.reshape(8, 1, 1))
+    m = model(CONV + POOLED, SLOPES.reshape(8, 1, 1))
     assert ops(optimized(m, rules=["prelu_depthwise"], target=target).model) == ops(m)
 
 
 def test_other_readers_of_the_convolution() -> None:
-    m = model(CONV + "p = PRelu(c, s) y = Add(p, c)", SLOPES.reshape(8, 1, 1))
-    assert made(m, "prelu_depthwise") == [*DEPTHWISE, "Add"]
+    m = model(CONV + "p = PRelu(c, s) q = MaxPool<kernel_shape = [1, 1]>(p) y = Add(q, c)", SLOPES.reshape(8, 1, 1))
+    assert made(m, "prelu_depthwise") == [*DEPTHWISE, "MaxPool", "Add"]
 
 
 def test_special_values() -> None:
     """The weights of a convolution are finite, so an infinite sum is one infinity or NaN in all channels."""
-    m = model(CONV + "y = PRelu(c, s)", SLOPES.reshape(8, 1, 1))
+    m = model(CONV + POOLED, SLOPES.reshape(8, 1, 1))
     fused = optimized(m, rules=["prelu_depthwise"], target="ort-cpu").model
-    assert ops(fused) == DEPTHWISE
+    assert ops(fused) == [*DEPTHWISE, "MaxPool"]
     x = np.zeros((1, 3, 1, 6), np.float32)
     x[0, 0, 0] = [np.nan, np.inf, -np.inf, 1e38, -1e38, 0]
     ((got,), (expected,)) = run(fused, {"x": x}), run(m, {"x": x})
