@@ -27,6 +27,7 @@ from onnxfuse.patterns import Match, NotLegal, Refusal, Rule, Scope
 from onnxfuse.targets import ONNXFUSE, Target
 
 Key = tuple[str, str, str]
+_CHAIN = 2  # nodes before another that a runtime may execute together with it
 EXACT_CLUSTER = 16  # clusters up to this size are solved exactly (at most 2^16 subsets), larger ones greedily
 
 
@@ -148,10 +149,12 @@ def _price(rule: Rule, match: Match, place: Surroundings, device: Device, max_in
     new, nbytes = _replacement(match, old, place)
     if target.chains:
         near = neighbours(match.old, match.new.outputs, place)
-        single = {t.name for n in match.old for t in (*n.inputs, *n.outputs) if t.name and inner(t, place)}
+        nodes = (*near[0], *match.old)
+        single = {t.name for n in nodes for t in (*n.inputs, *n.outputs) if t.name and inner(t, place)}
+        before, behind = ([place.piece(n) for n in side] for side in near)
         new_inner = single | {name for p in new for name in p.outputs if name in match.like}
-        t0 = run_seconds([*near[0], *old, *near[1]], target, device, place.nbytes, single)
-        t1 = run_seconds([*near[0], *new, *near[1]], target, device, nbytes, new_inner)
+        t0 = run_seconds([*before, *old, *behind], target, device, place.nbytes, single)
+        t1 = run_seconds([*before, *new, *behind], target, device, nbytes, new_inner)
     else:
         t0, t1 = (run_seconds(pieces, target, device, nbytes, ()) for pieces in (old, new))
     cost0, cost1 = _sum(old), _sum(new)
@@ -183,21 +186,22 @@ def inner(tensor: gs.Tensor, place: Surroundings) -> bool:
 
 def neighbours(
     old: Sequence[gs.Node], outputs: Iterable[gs.Tensor], place: Surroundings
-) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
+) -> tuple[list[gs.Node], list[gs.Node]]:
     """The nodes before `old` and behind what they make, which the runtime may execute together with them."""
     editor, ids = place.scope.editor, {id(n) for n in old}
     before: dict[int, gs.Node] = {}
     behind: dict[int, gs.Node] = {}
-    for node in old:
-        for tensor in node.inputs:
-            producer = editor.producer(tensor)
-            if producer is not None and id(producer) not in ids and id(producer) in place.records:
-                before[id(producer)] = producer
+    edge = list(old)
+    for _ in range(_CHAIN):
+        tensors = [t for node in edge for t in node.inputs]
+        makers = [m for t in tensors if (m := editor.producer(t)) is not None and id(m) not in ids]
+        edge = [m for m in makers if id(m) in place.records and id(m) not in before]
+        before = {id(m): m for m in edge} | before
     for tensor in outputs:
         for consumer in editor.consumers(tensor):
             if id(consumer) in place.records and id(consumer) not in ids:
                 behind[id(consumer)] = consumer
-    return tuple(place.piece(n) for n in before.values()), tuple(place.piece(n) for n in behind.values())
+    return list(before.values()), list(behind.values())
 
 
 def _replacement(match: Match, old: Sequence[Piece], place: Surroundings) -> tuple[list[Piece], Bytes]:

@@ -279,10 +279,10 @@ class Worklist:
             t0 = run_seconds(old, target, self.device, place.nbytes, ())
             return t0, run_seconds(new, target, self.device, place.nbytes, ())
         outputs = [t for n in dead for t in n.outputs if t.name]
-        before, behind = neighbours(dead, outputs, place)
-        before, behind = (tuple(p for p in near if p.cost.known) for near in (before, behind))
+        near = neighbours(dead, outputs, place)
+        before, behind = ([p for n in side if (p := place.piece(n)).cost.known] for side in near)
         ids = {id(n) for n in dead}
-        touched = {id(t): t for n in (*dead, *found.new) for t in (*n.inputs, *n.outputs) if t.name}
+        touched = {id(t): t for n in (*near[0], *dead, *found.new) for t in (*n.inputs, *n.outputs) if t.name}
         again = Counter(id(t) for n in found.new for t in n.inputs)
         renamed = {id(o): other for o, other in found.same}
         single, then = set(), set()

@@ -24,6 +24,7 @@ STAGE = 0
 _KEPT = frozenset({"Constant", "If", "Loop", "Scan", "Identity"})
 _LARGEST = 16384  # bytes that are stored for what was less; runtimes compute the larger ones once, when they load
 ROOTS = tuple(sorted({s.name for s in defs.get_all_schemas() if not s.domain} - _KEPT))
+_FEW = 16  # elements
 BEFORE = """
 <ir_version: 8, opset_import: ["" : 17]>
 g (float[N,4,6] x) => (float[N,24] y)
@@ -55,6 +56,8 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
         array = evaluate(tensor, scope)
         if array is None or array.nbytes > max(_LARGEST, _stored(node, scope)):
             return None
+        if node.op == "ConstantOfShape" and array.size > _FEW:
+            return None  # it is the shorter form already
         pairs.append((tensor, editor.constant(f"{tensor.name}/constant", array)))
     return Rewrite(same=tuple(pairs))
 
