@@ -309,14 +309,23 @@ def list_devices(out: Path | None, as_json: bool) -> None:
 @cli.command("rules")
 @JSON
 def list_rules(as_json: bool) -> None:
-    """The rewrites, each with its algebra."""
-    from onnxfuse.rules import all_rules
+    """The rewrites, each with its algebra and what it saves on real models."""
+    from onnxfuse.rules import all_rules, saved
 
-    found = {name: rule.doc.strip() for name, rule in all_rules().items()}
+    table = saved()
+    found = {name: (rule.doc.strip(), table["rules"][name]) for name, rule in all_rules().items()}
     if as_json:
-        _print_json({"rules": [{"name": n, "doc": d} for n, d in found.items()]})
-    else:
-        click.echo("\n\n".join(f"{click.style(n, bold=True)}\n{_indent(d)}" for n, d in found.items()))
+        _print_json({"rules": [{"name": n, "doc": d, "of": table["of"], **row} for n, (d, row) in found.items()]})
+        return
+    from onnxfuse.report.units import time
+
+    for name, (doc, row) in found.items():
+        made = [f"{t} {row[t]['made']}x" for t in ("ort-cpu", "ort-cuda") if row[t]["made"]]
+        gains = [f"{t} {time(row[t]['seconds'])}" for t in ("ort-cpu", "ort-cuda") if row[t]["seconds"] > 0]
+        share = f"{row['models']} of {table['of']}" if made else "none"
+        said = f"Made in {share} of the measured models{''.join(f', {m}' for m in made)}"
+        saves = f"; estimated to save {', '.join(gains)} in all" if gains else ""
+        click.echo(f"{click.style(name, bold=True)}\n{_indent(doc)}\n  {said}{saves}.\n")
 
 
 def _device(options: Mapping[str, Any]) -> Device:

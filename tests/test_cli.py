@@ -13,6 +13,8 @@ import pytest
 from onnx import TensorProto, external_data_helper, numpy_helper
 from support import graph
 
+from onnxfuse.rules import all_rules
+
 MODELS = Path(__file__).parent.parent / "models"
 EXAMPLE = MODELS / "conv_relu_maxpool_conv.onnx"
 
@@ -318,6 +320,8 @@ def test_help_version_devices_and_rules() -> None:
     assert json.loads(onnxfuse("devices", "--json").stdout)["devices"][0]["name"] == "a100_80gb"
     rules = onnxfuse("rules").stdout
     assert all(name in rules for name in ("conv_relu", "conv_add_relu", "relu_maxpool"))
+    listed = json.loads(onnxfuse("rules", "--json").stdout)["rules"]
+    assert [r["name"] for r in listed] == list(all_rules()) and all(r["doc"] and r["of"] for r in listed)
 
 
 def test_help_imports_nothing_heavy() -> None:
