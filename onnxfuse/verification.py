@@ -46,6 +46,7 @@ _TOLERANCE = {2.0**-52: 1e-12, 2.0**-23: 1e-5, 2.0**-10: 8 * 2.0**-10, 2.0**-7: 
 # Integer, boolean and string outputs must be equal. Where one is cut from floats (ArgMax, a threshold), elements lie on
 # the edge: up to 1 % may flip if a quarter as many flip in the original alone when its inputs move by a few ulps.
 _FLIPS = 0.01
+_WEIGHT = 16  # elements from which on a tensor is one of weights
 _NUDGED = {onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16}
 _ROUGH = 4  # an error of up to so many times the original's own movement is no evidence
 _CHEAP = 1.5e9  # FLOPs of one run, some 50 ms of two cores, up to which all cases are run
@@ -306,8 +307,10 @@ class Reference:
 
 
 def _nudge_tensor(tensor: onnx.TensorProto, seed: int) -> None:
-    """Moves the elements of a float tensor by one step; a single number (an exponent, a bound) is left alone."""
-    if tensor.data_type not in _NUDGED or math.prod(tensor.dims) < 2:
+    """Moves the elements of a float weight by one step; a small tensor may be a bound, an exponent or the scales of a
+    Resize, which decide more than a value.
+    """
+    if tensor.data_type not in _NUDGED or math.prod(tensor.dims) < _WEIGHT:
         return
     array = onnx.numpy_helper.to_array(tensor)
     tensor.CopyFrom(onnx.numpy_helper.from_array(fd.nudge({"": array}, seed, steps=1)[""], tensor.name))
