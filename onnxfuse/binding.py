@@ -67,15 +67,17 @@ def formulas(model: Model, bound: Bound) -> tuple[Facts, tuple[Cost, ...]]:
     given = {name: size for name, size in bound.dims.items() if name not in bound.assumed}
     facts = infer(model.program, given, model.array)
     decided = _decided_by_sizes(facts, bound.facts)
-    seen: dict[tuple[tuple[Number, ...], tuple[Number, ...]], Cost] = {}  # nodes that are alike are compared once
+    prices = costs(facts)
+    seen: dict[tuple[int, int], Cost] = {}  # nodes that are alike share a cost, and are compared once
     checked = []
-    for i, (formula, number) in enumerate(zip(costs(facts), bound.costs, strict=True)):
+    for i, (formula, number) in enumerate(zip(prices, bound.costs, strict=True)):
         if i in decided:
             checked.append(_UNKNOWN)
             continue
-        key = _counts(formula), _counts(number)
+        key = id(formula), id(number)
         if key not in seen:
-            seen[key] = Cost(*[_checked(f, n, bound.dims) for f, n in zip(*key, strict=True)])
+            pairs = zip(_counts(formula), _counts(number), strict=True)
+            seen[key] = Cost(*[_checked(f, n, bound.dims) for f, n in pairs])
         checked.append(seen[key])
     return facts, tuple(checked)
 

@@ -76,14 +76,15 @@ def find(
     """
     reads = Counter(name for p in pieces for name in p.inputs if name)
     makers = {p.outputs[0]: p for p in pieces if p.outputs and p.outputs[0]}
+    kinds = {id(p): _kind(p) for p in pieces}
     seen: dict[tuple[object, ...], Candidate | None] = {}  # a large model has few kinds of pairs
     found = []
     for consumer in pieces:
-        for name in dict.fromkeys(consumer.inputs):
+        for name in consumer.inputs:  # one that is twice among them is read twice
             producer = makers.get(name)
             if producer is None or reads[name] != 1 or name in exported:
                 continue
-            key = *_kind(producer), *_kind(consumer), *_inside(producer, consumer, nbytes)
+            key = kinds[id(producer)], kinds[id(consumer)], *_inside(producer, consumer, nbytes)
             if key not in seen:
                 seen[key] = _candidate(producer, consumer, target, device, nbytes, pairs, max_intensity)
             if (alike := seen[key]) is not None:
@@ -103,8 +104,8 @@ def find(
 
 
 def _kind(piece: Piece) -> tuple[object, ...]:
-    """What decides about a pair, of one of the two, beside the values between them."""
-    return piece.op_type, piece.units, piece.cost, piece.cost.weight_traffic  # a cost is compared without the last
+    """What decides about a pair, of one of the two, beside the values between them; nodes alike share their cost."""
+    return piece.op_type, piece.dtype, piece.matrix, piece.work, id(piece.cost)
 
 
 def _inside(producer: Piece, consumer: Piece, nbytes: Bytes) -> tuple[int | None, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 
 from onnxfuse import ir
 from onnxfuse.cost import Cost, costs
@@ -48,13 +49,34 @@ def piece(node: ir.Node, facts: Facts, cost: Cost) -> Piece:
     return Piece(label(node), node.op_type, node.inputs, node.outputs, cost, *units(node, facts))
 
 
+def graph_pieces(facts: Facts, prices: Sequence[Cost]) -> list[Piece]:
+    """The nodes of a graph as pieces, in order; `prices` has one Cost a node."""
+    found: list[Piece] = []
+    for i, (node, cost) in enumerate(zip(facts.nodes, prices, strict=True)):
+        first = facts.alike.get(i)
+        if first is None:
+            found.append(piece(node, facts, cost))
+            continue
+        like = found[first]
+        found.append(
+            Piece(label(node), node.op_type, node.inputs, node.outputs, cost, like.dtype, like.matrix, like.work)
+        )
+    return found
+
+
 def value_bytes(value: Value) -> int | None:
     """Bytes of a value, None where unknown or symbolic."""
-    size = bytes_or_none(lambda: bytes_of(value))
+    size = bytes_or_none(partial(bytes_of, value))
     return size if isinstance(size, int) else None
 
 
 Bytes = Callable[[str], int | None]
+
+
+def sizes(facts: Facts) -> Bytes:
+    """The bytes of the values of a graph, by name; many values are one object, whose size is worked out once."""
+    size = cache(value_bytes)
+    return lambda name: size(facts[name])
 
 
 def merged(pieces: Sequence[Piece], nbytes: Bytes, kept: Collection[str] = ()) -> Cost:
@@ -156,9 +178,10 @@ def graph_seconds(
         return total + sum(annotated[i].seconds or 0.0 for i in left)
     reads = Counter(name for node in facts.nodes for name in node.inputs)
     inner = {name for name, count in reads.items() if count == 1}.difference(exported)
-    pieces = [piece(facts.nodes[i], facts, prices[i]) for i in left]
+    every, nbytes = graph_pieces(facts, prices), sizes(facts)
+    pieces = [every[i] for i in left]
     for group in kernels(pieces, target, inner):
-        cost = merged(group, lambda name: value_bytes(facts[name])) if len(group) > 1 else group[0].cost
+        cost = merged(group, nbytes) if len(group) > 1 else group[0].cost
         total += piece_seconds(cost, group, device) or 0.0
     return total
 

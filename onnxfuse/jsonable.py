@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any
@@ -33,22 +33,23 @@ def plain(value: Any) -> Any:
     Private fields are left out.
     """
     kind: Any = type(value)
-    if kind in _AS_IS or isinstance(value, str | bool | int):
-        return value
-    if isinstance(value, bytes):  # a name that is not UTF-8
-        return value.decode("utf-8", "backslashreplace")
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [v if type(v) in _AS_IS else plain(v) for v in value]
-    if is_dataclass(value) and not hasattr(value, "__add__"):  # expressions are dataclasses that can be added
-        named = ((name, getattr(value, name)) for name in _names(kind))
-        return {name: v if type(v) in _AS_IS else plain(v) for name, v in named}
-    return str(value)
+    return value if kind in _AS_IS else _converter(kind)(value)
 
 
 @cache
-def _names(kind: Any) -> tuple[str, ...]:
-    return tuple(f.name for f in fields(kind) if not f.name.startswith("_"))
+def _converter(kind: type) -> Callable[[Any], Any]:
+    """What makes plain data of values of a type."""
+    if issubclass(kind, str | bool | int):
+        return lambda value: value
+    if issubclass(kind, bytes):  # a name that is not UTF-8
+        return lambda value: value.decode("utf-8", "backslashreplace")
+    if issubclass(kind, float):
+        return lambda value: value if math.isfinite(value) else None
+    if issubclass(kind, Mapping):
+        return lambda value: {str(k): plain(v) for k, v in value.items()}
+    if issubclass(kind, list | tuple | set | frozenset):
+        return lambda value: [v if type(v) in _AS_IS else plain(v) for v in value]
+    if not is_dataclass(kind) or hasattr(kind, "__add__"):  # expressions are dataclasses that can be added
+        return str
+    names = [f.name for f in fields(kind) if not f.name.startswith("_")]
+    return lambda value: {n: v if type(v := getattr(value, n)) in _AS_IS else plain(v) for n in names}

@@ -11,8 +11,8 @@ are not among them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from itertools import cycle
+from functools import cache, partial
+from itertools import accumulate, cycle
 from operator import le, mul
 
 from onnxfuse import ir
@@ -46,125 +46,116 @@ def peaks(program: ir.Program, facts: Facts, outputs: Sequence[str]) -> tuple[Nu
     alone belongs to the weights. Unknown sizes count 0. Symbolic sizes make the peak an expression; None where no
     maximum of a few expressions is the largest. Takes time linear in the nodes.
     """
+    size_of = cache(lambda value: bytes_or_none(partial(bytes_of, value)))  # many values are one object
     roots: dict[str, str] = {}  # value -> the value whose memory it uses
     sizes: dict[str, Dim] = {}  # of values with memory of their own
-    last: dict[str, tuple[int, int]] = {}  # root -> the last node that needs it, and how often that reads it
-    born: list[list[str]] = []
+    born: dict[str, int] = {}  # the same values -> the node that makes them
+    last: dict[str, int] = {}  # root -> the last node that needs it
     outer = {i for i, _ in facts.bodies}  # nodes with bodies
     for i, node in enumerate(facts.nodes):
         for name in _reads(node) if i in outer else node.inputs:
-            root = roots.get(name, name)
-            before = last.get(root)
-            last[root] = (i, before[1] + 1 if before and before[0] == i else 1)
-        born.append([])
+            last[roots.get(name, name)] = i
         source = node.inputs[0] if node.inputs and kind(node) == "view" else ""
-        for name in filter(None, node.outputs):
+        for name in node.outputs:
             value = facts[name]
-            if value.constant:
+            if not name or value.constant:
                 continue
-            size = bytes_or_none(partial(bytes_of, value))
-            if source and size == bytes_or_none(partial(bytes_of, facts[source])):
+            size = size_of(value)
+            if source and size == size_of(facts[source]):
                 roots[name] = roots.get(source, source)
                 continue
             sizes[name] = 0 if size is None else size
-            last[name] = (i, 0)
-            born[i].append(name)
+            born[name] = last[name] = i
+    count = len(facts.nodes)
     for name in outputs:
-        last[roots.get(name, name)] = (len(born), 0)
-    dying: list[list[str]] = [[] for _ in range(len(born) + 1)]
-    for name in sizes:
-        dying[last[name][0]].append(name)
-
-    level = _Level()
-    plain, in_place = _Highest(level), _Highest(level)
+        last[roots.get(name, name)] = count
+    levels = _Levels(count)
+    for name, size in sizes.items():
+        levels.add(size, born[name], last[name])
+    plain: dict[int, Number] = {}  # what a node adds to the level while it runs
+    in_place: dict[int, Number] = {}
     for i, node in enumerate(facts.nodes):
-        for name in born[i]:
-            level.add(sizes[name])
-        inside = _body_peaks(program, facts, i, node) if i in outer else (0, 0)
-        over = _overwritten(node, facts, roots) if (node.domain, node.op_type) in _IN_PLACE else ""
-        reuses = over in sizes and last[over] == (i, 1) and last[node.outputs[0]][0] < len(born)
-        plain.mark(inside[0])
-        in_place.mark(inside[1], sizes[over] if reuses else 0)  # before and after there is one of the two either way
-        for name in dying[i]:
-            level.add(sizes[name], -1)
-    return plain.result(), in_place.result()
+        if i in outer:
+            plain[i], in_place[i] = _body_peaks(program, facts, i, node)
+        if (node.domain, node.op_type) in _IN_PLACE:
+            over = _overwritten(node, facts, roots)
+            more = in_place.get(i, 0)
+            if over in sizes and last[over] == i and last[node.outputs[0]] < count and more is not None:
+                in_place[i] = more - sizes[over]  # before and after there is one of the two either way
+    return levels.highest(plain), levels.highest(in_place)
 
 
 def _overwritten(node: ir.Node, facts: Facts, roots: Mapping[str, str]) -> str:
-    """The value whose buffer output 0 would take by its kernel and its type, "" if none."""
+    """The value whose buffer output 0 would take by its kernel and its type, "" if none or if it is read twice."""
     position = _IN_PLACE[node.domain, node.op_type]
     if position >= len(node.inputs) or not node.outputs or not node.inputs[position]:
         return ""
     name = node.inputs[position]
     source, made = facts[name], facts[node.outputs[0]]
-    same = source.shape == made.shape and BITS.get(source.dtype) == BITS.get(made.dtype)
-    return roots.get(name, name) if same and made.shape is not None else ""
+    if made.shape is None or source.shape != made.shape or BITS.get(source.dtype) != BITS.get(made.dtype):
+        return ""
+    root = roots.get(name, name)
+    return root if [roots.get(read, read) for read in node.inputs].count(root) == 1 else ""
 
 
-class _Level:
-    """A sum of sizes that goes up and down, as the coefficients of its monomials, in columns; the first are numbers."""
+class _Levels:
+    """The sums of live sizes while each of the nodes runs, as the coefficients of their monomials, in columns.
 
-    def __init__(self) -> None:
-        self.columns: dict[Monomial, int] = {(): 0}
-        self.now = [0]
+    The first column are the numbers. Sums are compared by their columns, as no monomial is negative.
+    """
 
-    def add(self, size: Dim, times: int = 1) -> None:
-        """Adds a size that many times."""
-        if isinstance(size, int):
-            self.now[0] += times * size
-            return
-        for monomial, coefficient in size.terms:
-            column = self.columns.setdefault(monomial, len(self.now))
-            if column == len(self.now):
-                self.now.append(0)
-            self.now[column] += times * coefficient
+    def __init__(self, nodes: int) -> None:
+        self._nodes = nodes
+        self._columns: dict[Monomial, int] = {(): 0}
+        self._changes = [[0] * (nodes + 1)]  # by column and node
+        self._parts: dict[Dim, list[tuple[int, int]]] = {}
 
+    def add(self, size: Dim, first: int, last: int) -> None:
+        """A size that is live from one node to another one."""
+        for column, k in self._split(size):
+            changes = self._changes[column]
+            changes[first] += k
+            if last < self._nodes:
+                changes[last + 1] -= k
 
-class _Highest:
-    """The largest of the states that were marked; states are compared by their columns, as no monomial is negative."""
+    def _split(self, size: Dim) -> list[tuple[int, int]]:
+        """The columns and coefficients of a size."""
+        parts = self._parts.get(size)
+        if parts is None:
+            terms = (((), size),) if isinstance(size, int) else size.terms
+            parts = self._parts[size] = [(self._columns.setdefault(m, len(self._columns)), k) for m, k in terms]
+            while len(self._changes) < len(self._columns):
+                self._changes.append([0] * (self._nodes + 1))
+        return parts
 
-    def __init__(self, level: _Level) -> None:
-        self._level = level
-        self._number = 0  # the highest state while there is one column
-        self._seen: set[tuple[int, ...]] = set()
-        self._unknown = False
+    def highest(self, more: Mapping[int, Number]) -> Number:
+        """The largest of the sums, to which some nodes add more, as an expression where sizes are symbolic.
 
-    def mark(self, more: Number, less: Dim = 0) -> None:
-        """The present state, so much higher and lower, is a candidate; None = not known how much."""
-        if more is None:
-            self._unknown = True
-            return
-        level, change = self._level, more - less
-        if change:
-            level.add(change)
-        if len(level.now) == 1:
-            self._number = max(self._number, level.now[0])
-        else:
-            self._seen.add(tuple(level.now))
-        if change:
-            level.add(change, -1)
-
-    def result(self) -> Number:
-        """The largest candidate, as an expression where sizes are symbolic; None if unknown or not one of a few."""
-        columns, width = self._level.columns, len(self._level.now)
-        if self._unknown:
-            return None
+        None where what a node adds is not known, or where the largest is not one of a few.
+        """
+        splits = {i: None if extra is None else self._split(extra) for i, extra in more.items()}
+        columns, width = self._columns, len(self._columns)
+        sums = [list(accumulate(changes[: self._nodes])) for changes in self._changes]
+        for i, parts in splits.items():
+            if parts is None:
+                return None
+            for column, k in parts:
+                sums[column][i] += k
         if width == 1:
-            return self._number
+            return max(sums[0], default=0)
         if any(atom.low is None or atom.low < 0 for monomial in columns for atom in monomial):
             return None
         kept: list[tuple[int, ...]] = []
-        states = {state + (0,) * (width - len(state)) for state in (*self._seen, (self._number,))}
-        for state in sorted(states, key=lambda s: (sum(s), s), reverse=True):  # what is larger everywhere comes first
-            if not any(all(map(le, state, other)) for other in kept):
+        for state in sorted(set(zip(*sums, strict=True)), key=lambda s: (sum(s), s), reverse=True):
+            if not any(all(map(le, state, other)) for other in kept):  # what is larger everywhere comes first
                 kept.append(state)
             if len(kept) > _COMPARED:
                 return None
         monomials: list[Dim] = [Expr(((monomial, 1),)) if monomial else 1 for monomial in columns]
-        sums: list[Dim] = [sum(map(mul, state, monomials)) for state in kept]
-        if len(kept) > _MOST and _largest_somewhere(sums) > _MOST:
+        tops: list[Dim] = [sum(map(mul, state, monomials)) for state in kept]
+        if len(kept) > _MOST and _largest_somewhere(tops) > _MOST:
             return None
-        top = dmax(*sums)
+        top = dmax(*tops)
         lead = top.terms[0][0][0] if isinstance(top, Expr) else None
         return None if lead is not None and lead.kind == "max" and len(lead.args) > _MOST else top
 

@@ -18,7 +18,7 @@ from onnxfuse import candidates, devices, ir, roofline, targets
 from onnxfuse.binding import Bound, bind, formulas
 from onnxfuse.cost import Cost, costs
 from onnxfuse.errors import OutputError, UsageError
-from onnxfuse.execution import executed_rows, graph_seconds, inlined_bodies, piece, value_bytes
+from onnxfuse.execution import executed_rows, graph_pieces, graph_seconds, inlined_bodies, sizes
 from onnxfuse.facts import Expr, Facts, infer, symbols
 from onnxfuse.jsonable import plain
 from onnxfuse.model import Model, Source
@@ -189,19 +189,16 @@ def _analysis(
     program = source.program
     facts, prices = bound.facts, bound.costs
     rows = roofline.rows(facts, prices, machine)
-    pieces = [piece(node, facts, price) for node, price in zip(facts.nodes, prices, strict=True)]
     exported = frozenset(program.graph.outputs) | ir.captured(program.graph)
-    pairs = _pairs(goal)
-    found = candidates.find(
-        pieces, exported, goal, machine, lambda name: value_bytes(facts[name]), pairs, max_intensity
-    )
+    pieces, pairs = graph_pieces(facts, prices), _pairs(goal)
+    found = candidates.find(pieces, exported, goal, machine, sizes(facts), pairs, max_intensity)
     return Analysis(
         source.name,
         machine.name,
         goal.name,
         bound.dims,
         bound.assumed,
-        _foreign(rows, bound.dims),
+        _foreign(prices, bound.dims),
         roofline.totals(rows, program, facts),
         rows,
         found,
@@ -216,12 +213,13 @@ def _with_formulas(sized: Analysis, source: Model, bound: Bound) -> Analysis:
     rows = roofline.formula_rows(sized.nodes, prices)
     estimates = {name: getattr(sized.totals, name) for name in ("intensity", "seconds", "bound")}
     totals = replace(roofline.totals(rows, source.program, facts), **estimates)
-    return replace(sized, totals=totals, nodes=rows, data_dims=_foreign(rows, sized.dims), _at_dims=sized)
+    return replace(sized, totals=totals, nodes=rows, data_dims=_foreign(prices, sized.dims), _at_dims=sized)
 
 
-def _foreign(rows: Iterable[roofline.Row], dims: Dims) -> tuple[str, ...]:
+def _foreign(prices: Iterable[Cost], dims: Dims) -> tuple[str, ...]:
     """Symbols in the counts that are none of these dimensions, in the order of the nodes."""
-    counts = (count for row in rows for count in (row.flops, row.transcendentals, row.bytes_read, row.bytes_written))
+    kinds = {id(cost): cost for cost in prices}.values()  # nodes that are alike share one cost
+    counts = (count for c in kinds for count in (c.flops, c.transcendentals, c.bytes_read, c.bytes_written))
     distinct = dict.fromkeys(count for count in counts if isinstance(count, Expr))
     return tuple(dict.fromkeys(name for count in distinct for name in sorted(symbols(count)) if name not in dims))
 

@@ -10,9 +10,12 @@ node alone; for nodes that run as one kernel `merged_seconds` has a rule under w
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import compress
+from operator import not_
 from typing import NamedTuple
 
 from onnxfuse import ir
@@ -67,7 +70,13 @@ class Row:
     @property
     def known(self) -> bool:
         """Whether every count is known, as a number or an expression."""
-        return None not in (self.flops, self.macs, self.transcendentals, self.bytes_read, self.bytes_written)
+        return not (
+            self.flops is None
+            or self.macs is None
+            or self.transcendentals is None
+            or self.bytes_read is None
+            or self.bytes_written is None
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,26 +234,27 @@ def work(node: ir.Node, facts: Facts) -> str:
 
 def rows(facts: Facts, costs: Sequence[Cost], device: Device, scope: str = "") -> tuple[Row, ...]:
     """The annotated nodes of one graph, in file order; `costs` has one Cost a node."""
-    seen: dict[tuple[Cost, Number, Units], tuple[Number, Number, float | None, float | None, str | None]] = {}
-    found = []
-    for node, cost in zip(facts.nodes, costs, strict=True):
-        key = cost, cost.weight_traffic, units(node, facts)
-        figures = seen.get(key)
-        if figures is None:  # the nodes of a large model are mostly alike
+    found: list[Row] = []
+    for i, (node, cost) in enumerate(zip(facts.nodes, costs, strict=True)):
+        first = facts.alike.get(i)
+        if first is not None and costs[first] is cost:
+            like = found[first]
+            figures = like.flops, like.bytes, like.intensity, like.seconds, like.bound
+        else:
             flops, moved = cost.flops, cost.bytes
-            figures = seen[key] = flops, moved, _ratio(flops, moved), *place(cost, device, key[2])
+            figures = flops, moved, _ratio(flops, moved), *place(cost, device, units(node, facts))
         found.append(_row(node, cost, scope, *figures))
     return tuple(found)
 
 
 def formula_rows(annotated: Sequence[Row], costs: Sequence[Cost]) -> tuple[Row, ...]:
     """The rows with the counts of these costs, which are formulas, and the estimates that they have."""
-    seen: dict[Cost, tuple[Number, Number]] = {}
+    seen: dict[int, tuple[Number, Number]] = {}  # nodes that are alike share one cost
     found = []
     for row, cost in zip(annotated, costs, strict=True):
-        sums = seen.get(cost)
+        sums = seen.get(id(cost))
         if sums is None:
-            sums = seen[cost] = cost.flops, cost.bytes
+            sums = seen[id(cost)] = cost.flops, cost.bytes
         found.append(_row(row, cost, row.scope, *sums, row.intensity, row.seconds, row.bound))
     return tuple(found)
 
@@ -287,16 +297,18 @@ def _ratio(flops: Number, moved: Number) -> float | None:
 
 def totals(annotated: Sequence[Row], program: ir.Program, facts: Facts) -> Totals:
     """Sums over the main graph's rows, and what the model holds in memory; `facts` are the main graph's."""
-    flops = _sum(row.flops for row in annotated)
-    read, written = _sum(row.bytes_read for row in annotated), _sum(row.bytes_written for row in annotated)
-    moved, of_weights = read + written, _sum(row.weight_traffic for row in annotated)
-    symbolic = any(row.known and row.seconds is None for row in annotated)
-    weights = list(_weights(program.graph, facts))
-    unknown = dict.fromkeys(f"{row.domain or 'ai.onnx'}::{row.op_type}" for row in annotated if not row.known)
+    flops = _sum([row.flops for row in annotated])
+    read, written = _sum([row.bytes_read for row in annotated]), _sum([row.bytes_written for row in annotated])
+    moved, of_weights = read + written, _sum([row.weight_traffic for row in annotated])
+    known = [row.known for row in annotated]
+    symbolic = any(row.seconds is None for row in compress(annotated, known))
+    weights = Counter(_weights(program.graph, facts))  # many are one object
+    lacking = compress(annotated, map(not_, known))
+    unknown = dict.fromkeys(f"{row.domain or 'ai.onnx'}::{row.op_type}" for row in lacking)
     return Totals(
         flops,
-        _sum(row.macs for row in annotated),
-        _sum(row.transcendentals for row in annotated),
+        _sum([row.macs for row in annotated]),
+        _sum([row.transcendentals for row in annotated]),
         read,
         written,
         moved,
@@ -305,16 +317,22 @@ def totals(annotated: Sequence[Row], program: ir.Program, facts: Facts) -> Total
         _ratio(flops, moved),
         None if symbolic else math.fsum(row.seconds or 0.0 for row in annotated),
         None if symbolic else _main_bound(annotated),
-        _sum(bytes_or_none(partial(elements, value)) for value in weights if value.dtype in _FLOATS),
-        _sum(bytes_or_none(partial(bytes_of, value)) for value in weights),
+        _measured(elements, {v: n for v, n in weights.items() if v.dtype in _FLOATS}),
+        _measured(bytes_of, weights),
         *peaks(program, facts, program.graph.outputs),
-        sum(row.known for row in annotated) / len(annotated) if annotated else 1.0,
+        sum(known) / len(known) if known else 1.0,
         tuple(unknown),
     )
 
 
 def _sum(counts: Iterable[Number]) -> Dim:
     return expr.total(count for count in counts if count is not None)
+
+
+def _measured(measure: Callable[[Value], Dim], values: Mapping[Value, int]) -> Dim:
+    """The sum of a measure of values, each so often; unknown ones left out."""
+    found = ((n, bytes_or_none(partial(measure, value))) for value, n in values.items())
+    return expr.total(n * size for n, size in found if size is not None)
 
 
 def _main_bound(annotated: Sequence[Row]) -> str | None:

@@ -6,7 +6,7 @@ model-local function (a fused node carries one) does the operations of its body 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 
 from onnxfuse import ir
@@ -66,43 +66,12 @@ def total(parts: Iterable[Cost]) -> Cost:
 
 
 def costs(facts: Facts) -> tuple[Cost, ...]:
-    """The cost of every node of a scope, in order."""
-    seen: dict[Hashable, Cost] = {}  # the nodes of a large model are mostly alike
-    found = []
-    for i, node in enumerate(facts.nodes):
-        key = _likeness(node, facts)
-        cost = None if key is None else seen.get(key)
-        if cost is None:
-            cost = node_cost(i, facts)
-            if key is not None:
-                seen[key] = cost
-        found.append(cost)
+    """The cost of every node of a scope, in order; nodes that are alike share one."""
+    found: list[Cost] = []
+    for i in range(len(facts.nodes)):
+        first = facts.alike.get(i)
+        found.append(node_cost(i, facts) if first is None else found[first])
     return tuple(found)
-
-
-def _likeness(node: ir.Node, facts: Facts) -> Hashable:
-    """What a formula sees of a node; None where that is a body, or cannot be compared."""
-    entry = FORMULAS.get((node.domain, node.op_type))
-    if entry is None or entry.kind == "control":
-        return None
-    values = [facts[name] for name in node.inputs] + [facts[name] for name in node.outputs]
-    if any([value.items is not None for value in values]):  # noqa: C419  # a list is faster than a generator
-        return None
-    contents = [
-        None if data is None else data.tobytes() if data.dtype != object else tuple(data.reshape(-1).tolist())
-        for data in [value.data for value in values]
-    ]
-    key = (
-        *(node.op_type, node.domain, tuple(node.attrs.items()) if node.attrs else ()),
-        *(tuple([node.inputs.index(name) for name in node.inputs]), "" in node.inputs and node.inputs.index("")),
-        *(tuple([name == "" for name in node.outputs]), tuple(contents)),
-        *[(value.dtype, value.shape, value.constant) for value in values],
-    )
-    try:
-        hash(key)
-    except TypeError:  # an attribute that is a tensor or a graph
-        return None
-    return key
 
 
 def node_cost(index: int, facts: Facts) -> Cost:

@@ -3,36 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import onnx
 from onnx import TensorProto as T
-from onnx import helper
 
-from onnxfuse.facts.call import FOLDS, RULES, Call, Result, Rule, Unclear, array
+from onnxfuse.facts.call import FOLDS, RULES, Call, Result, Rule, Unclear
+from onnxfuse.facts.contents import INTEGER_LIMIT, LONGEST, Read, content, count, fitted
 from onnxfuse.facts.expr import Dim, Expr, symbol
+from onnxfuse.facts.likeness import Interned, likeness
 from onnxfuse.facts.value import UNKNOWN, Shape, Value
 from onnxfuse.ir import Graph, Node, Program, ValueType
 
-INTEGER_LIMIT, FLOAT_LIMIT = 1024, 64  # no larger tensor is read or computed
-LONGEST = 600  # characters of the expressions that are followed
 MOST_CALLS = 20_000  # of local functions; functions that call each other twice make 2^depth of them
 DEEPEST = 64  # local functions within functions; more can only be a cycle
 # What a node that contradicts itself ends in; TypeError where its elements are of another kind than it takes.
 INCONSISTENT = (Unclear, ArithmeticError, LookupError, TypeError, ValueError)
 
-_RANGES: dict[int, tuple[int, int]] = {
-    T.INT8: (-(2**7), 2**7 - 1), T.INT16: (-(2**15), 2**15 - 1), T.INT32: (-(2**31), 2**31 - 1),
-    T.INT64: (-(2**63), 2**63 - 1), T.UINT8: (0, 2**8 - 1), T.UINT16: (0, 2**16 - 1), T.UINT32: (0, 2**32 - 1),
-    T.UINT64: (0, 2**64 - 1), T.BOOL: (0, 1),
-}  # fmt: skip
-_FLOATS = frozenset({T.FLOAT, T.DOUBLE, T.FLOAT16})
 _FROM_NOTHING = frozenset({"Shape", "Size", "Constant"})  # folds that need no known elements
 _FROM_SOME = frozenset({"Concat"})
 
-Read = Callable[[onnx.TensorProto], np.ndarray | None]
 Control = Callable[["Engine", "Facts", int, Node, Sequence[Value]], list[Value]]
 CONTROL: dict[str, Control] = {}
 
@@ -46,6 +39,8 @@ class Facts:
         body, whose `nodes` have the call's attributes in place.
     nodes: the nodes of this scope, in order.
     trips: by node index, how often the body of a Loop or Scan runs, where known.
+    alike: by node index the first node of the scope that means the same: same operator, attributes and facts of inputs
+        and outputs. Nodes without such a one before them, and nodes with bodies, are left out.
     outer: the enclosing scope, None for the main graph and for functions.
     opsets: opset version by domain.
     """
@@ -55,16 +50,15 @@ class Facts:
     values: dict[str, Value] = field(default_factory=dict)
     bodies: dict[tuple[int, str], Facts] = field(default_factory=dict)
     trips: dict[int, Dim] = field(default_factory=dict)
+    alike: dict[int, int] = field(default_factory=dict)
     outer: Facts | None = None
 
     def __getitem__(self, name: str) -> Value:
         """Facts of a value of this scope or of an enclosing one; UNKNOWN where there is none."""
-        scope: Facts | None = self
-        while scope is not None:
-            if name in scope.values:
-                return scope.values[name]
-            scope = scope.outer
-        return UNKNOWN
+        value = self.values.get(name)
+        if value is not None:
+            return value
+        return UNKNOWN if self.outer is None else self.outer[name]
 
 
 class Engine:
@@ -73,12 +67,15 @@ class Engine:
     def __init__(self, program: Program, read: Read, taken: set[str], general: bool) -> None:
         self.functions = program.functions
         self.overridable, self.general = program.overridable, general
-        self.read = read
+        self.content = partial(content, read=read)
         self.taken = taken
-        self.depth = self.calls = 0
+        self.depth = self.calls = self.named = 0
+        self._interned = Interned()
+        self._tensors: dict[Hashable, Value] = {}  # small initializers by type and bytes
 
     def name_dim(self, wish: str) -> str:
         """A symbol name that no other dimension of the model has."""
+        self.named += 1
         name, n = wish, 1
         while name in self.taken:
             n += 1
@@ -86,23 +83,19 @@ class Engine:
         self.taken.add(name)
         return name
 
-    def content(self, tensor: onnx.TensorProto) -> np.ndarray | None:
-        """Elements of a small numeric tensor: an object array of ints or bools, or a float array; None otherwise."""
-        dtype = tensor.data_type
-        count = math.prod(tensor.dims)
-        if count > (INTEGER_LIMIT if dtype in _RANGES else FLOAT_LIMIT if dtype in _FLOATS else -1):
-            return None
-        data = self.read(tensor) if count else np.zeros(0, helper.tensor_dtype_to_np_dtype(dtype))
-        if data is None or data.size != count:
-            return None
-        data = data.reshape(tuple(tensor.dims))
-        return data.astype(object) if dtype in _RANGES else data
-
     def initializer(self, tensor: onnx.TensorProto | onnx.SparseTensorProto, constant: bool) -> Value:
         """Facts of an initializer; a sparse one has its dense shape and no elements."""
         if isinstance(tensor, onnx.SparseTensorProto):
             return Value(tensor.values.data_type, tuple(tensor.dims), None, constant)
-        return Value(tensor.data_type, tuple(tensor.dims), self.content(tensor), constant)
+        dtype, dims = tensor.data_type, tuple(tensor.dims)
+        raw = tensor.raw_data if math.prod(dims) <= INTEGER_LIMIT else b""
+        key = (dtype, dims, constant, raw) if raw and tensor.data_location != T.EXTERNAL else None
+        value = self._tensors.get(key)
+        if value is None:
+            value = self._interned(Value(dtype, dims, self.content(tensor), constant))
+            if key is not None:
+                self._tensors[key] = value
+        return value
 
     def graph(self, graph: Graph, inputs: Mapping[str, Value], opsets: Mapping[str, int], outer: Facts | None) -> Facts:
         """Facts of a graph or of a subgraph body whose inputs have these facts."""
@@ -119,6 +112,7 @@ class Engine:
         """Fills in the outputs of all nodes of the scope, in order."""
         values, outer, opsets = facts.values, facts.outer, facts.opsets
         newest = onnx.defs.onnx_opset_version()
+        seen: dict[Hashable, tuple[int, list[Value]]] = {}
         for i, node in enumerate(facts.nodes):
             inputs = []
             for name in node.inputs:
@@ -130,8 +124,16 @@ class Engine:
             if self.functions and (domain, node.op_type, node.overload) in self.functions:
                 results = self._control(CONTROL["function"], facts, i, inputs, declared)
             elif rule is not None:
-                call = Call(node, inputs, opsets.get(domain, 1 if domain else newest), self.name_dim, self.content)
-                results = self._apply(rule, op, call)
+                key = likeness(node, inputs)
+                first = None if key is None else seen.get(key)
+                if first is not None:
+                    facts.alike[i], results = first
+                else:
+                    named = self.named
+                    call = Call(node, inputs, opsets.get(domain, 1 if domain else newest), self.name_dim, self.content)
+                    results = self._apply(rule, op, call)
+                    if key is not None and named == self.named:  # a symbol of its own makes a node unlike all others
+                        seen[key] = i, results
             elif op in CONTROL:
                 results = self._control(CONTROL[op], facts, i, inputs, declared)
             else:
@@ -189,11 +191,12 @@ class Engine:
             shape = shapes[k] if k < len(shapes) else None
             if shape and (not call.inputs or shape is not call.inputs[0].shape):
                 shape = _settled(call, k, shape)
-            out.append(Value(dtype, shape, None if data is None or k else _fitted(data, dtype, shape), constant))
+            elements = None if data is None or k else fitted(data, dtype, shape)
+            out.append(self._interned(Value(dtype, shape, elements, constant)))
         return out
 
     def _fold(self, op: str, call: Call, shape: Shape | None) -> np.ndarray | None:
-        if shape is None or any(isinstance(d, Expr) for d in shape) or _count(shape) > INTEGER_LIMIT:
+        if shape is None or any(isinstance(d, Expr) for d in shape) or count(shape) > INTEGER_LIMIT:
             return None
         try:
             return FOLDS[op](call)
@@ -214,26 +217,3 @@ def _settled(call: Call, output: int, shape: Shape) -> Shape | None:
     return tuple(
         call.fresh(output, axis) if isinstance(d, Expr) and d.length > LONGEST else d for axis, d in enumerate(shape)
     )
-
-
-def _count(shape: Shape) -> int:
-    """Number of elements of a shape without symbols."""
-    return math.prod(d for d in shape if isinstance(d, int))
-
-
-def _fitted(data: np.ndarray, dtype: int, shape: Shape | None) -> np.ndarray | None:
-    """The elements in the form `Value.data` promises; None where they overflow or do not fit the shape."""
-    if shape is None or data.size != _count(shape):
-        return None
-    data = data.reshape(tuple(d for d in shape if isinstance(d, int)))
-    if dtype in _RANGES:
-        low, high = _RANGES[dtype]
-        elements = data.reshape(-1).tolist()
-        if not all(d.length <= LONGEST if isinstance(d, Expr) else low <= d <= high for d in elements):
-            return None
-        return array([bool(d) for d in elements] if dtype == T.BOOL else elements, data.shape)
-    if dtype not in _FLOATS or data.size > FLOAT_LIMIT:
-        return None
-    if data.dtype == object and not any(isinstance(d, Expr) for d in data.reshape(-1)):
-        return data.astype(helper.tensor_dtype_to_np_dtype(dtype))
-    return data
