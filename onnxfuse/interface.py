@@ -30,7 +30,8 @@ class Port:
 class Interface:
     """What a caller sees of a model, and the coarsest rounding step inside it.
 
-    inputs: every graph input in order, overridable initializers included; overridable: their names (IR version ≥ 4).
+    inputs: every graph input in order, overridable initializers included; overridable: their names. Before IR version 4
+        every initializer had to be listed as an input, and runtimes take them for constants: they are no inputs here.
     required: what must be fed.
     step: relative spacing of the coarsest number format that values pass through; steps: the same for each output.
     """
@@ -52,13 +53,14 @@ def of(model: onnx.ModelProto) -> Interface:
     """The interface of a model."""
     graph = model.graph
     initializers = {t.name for t in graph.initializer} | {s.values.name for s in graph.sparse_initializer}
-    inputs = tuple(map(_port, graph.input))
+    weights = initializers if model.ir_version < 4 else set()
+    inputs = tuple(_port(v) for v in graph.input if v.name not in weights)
     step = _coarsest(model)
     return Interface(
         inputs,
         tuple(map(_port, graph.output)),
         tuple(p for p in inputs if p.name not in initializers),
-        frozenset(p.name for p in inputs if p.name in initializers and model.ir_version >= 4),
+        frozenset(p.name for p in inputs if p.name in initializers),
         step,
         _steps(model, step),
     )

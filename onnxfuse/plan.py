@@ -88,8 +88,13 @@ class Surroundings:
 
 
 def surroundings(model: Model, editor: Editor, known: Facts, bound: Bound, target: Target) -> list[Surroundings]:
-    """The main graph and all bodies inside it, each with its facts and costs. A body without facts is left out."""
-    todo, found = [(model.graph, "", known, bound.facts, bound.costs)], []
+    """The main graph and all bodies inside it, each with its facts and costs. A body without facts is left out.
+
+    The facts are copies, which rewrites keep up to date; those of the model as it was stay as they are.
+    """
+    sized = _copied(bound.facts, None)
+    general = sized if known is bound.facts else _copied(known, None)
+    todo, found = [(model.graph, "", general, sized, bound.costs)], []
     opset, pinned = model.opsets.get("", 1), model.pinned()
     while todo:
         here, path, general, at, table = todo.pop()
@@ -103,6 +108,13 @@ def surroundings(model: Model, editor: Editor, known: Facts, bound: Bound, targe
                     body = at.bodies[key]
                     todo.append((value, f"{path}/{i}.{name}", general.bodies[key], body, costs(body)))
     return found
+
+
+def _copied(facts: Facts, outer: Facts | None) -> Facts:
+    copied = replace(facts, values=dict(facts.values), bodies={}, outer=outer)
+    for (index, name), body in facts.bodies.items():
+        copied.bodies[index, name] = _copied(body, copied) if body.outer is facts else body
+    return copied
 
 
 def make(

@@ -108,7 +108,8 @@ class Worklist:
                 continue
             for rule in rules:
                 try:
-                    found = rule.match(node, place.scope)
+                    with np.errstate(all="ignore"):  # rules look at what they computed
+                        found = rule.match(node, place.scope)
                     if isinstance(found, Rewrite):
                         near = [n for n in self._make(rule, found, place) if n.op in every]
                         self._todo.update((id(n), n) for n in near)
@@ -161,7 +162,7 @@ class Worklist:
             raise NotLegal(f"the file would grow by {growth:,} bytes; {self._room:,} are left of its allowance")
         self._room -= growth
         self._repeats[rule.name, place.path, key[2].partition("#")[0]] += 1
-        left = {id(t): t for n in dead for t in n.inputs}  # have lost a reader
+        left = {id(t): t for n in dead for t in _read(n)}  # have lost a reader
         self._apply(rule, found, dead, place)
         for facts, inner in ((place.scope.facts, known), (place.bound, bound)):
             facts.values.update((k, v) for k, v in inner.values.items() if facts[k].shape is None)
@@ -178,7 +179,35 @@ class Worklist:
             (t0 or 0.0) - (t1 or 0.0),
         )
         makers = (self.editor.producer(t) for t in left.values())
-        return self._near(found, [m for m in makers if m is not None])
+        return self._near(found, [*(m for m in makers if m is not None), *self._learn(found, place)])
+
+    def _learn(self, found: Rewrite, place: Surroundings) -> list[gs.Node]:
+        """What follows where a value became a constant: is known of the values behind it; gives those nodes."""
+        facts = place.scope.facts
+        pairs = [(facts[old.name], other) for old, other in found.same]
+        todo = [n for old, other in pairs if _tells_more(facts[other.name], old) for n in self._few(other)]
+        behind: dict[int, gs.Node] = {}
+        while todo:
+            node = todo.pop()
+            if id(node) in behind or id(node) not in place.records or len(behind) > _CROWD:
+                continue
+            if node.domain not in ("", "ai.onnx", None) or bridge.bodies(node):
+                continue
+            record, better = place.records[id(node)][0], False
+            for known in (facts,) if place.bound is facts else (facts, place.bound):
+                again = extend(known, [record], self._program, self.model.array, set(self._taken))
+                for name in filter(None, record.outputs):
+                    old, new = known[name], again[name]
+                    if _tells_more(new, old):
+                        data, constant = old.data if new.data is None else new.data, new.constant or old.constant
+                        known.values[name], better = replace(old, data=data, constant=constant), True
+            if better:
+                behind[id(node)] = node
+                todo += [n for t in node.outputs for n in self._few(t)]
+        return list(behind.values())
+
+    def _few(self, tensor: gs.Tensor) -> list[gs.Node]:
+        return self.editor.consumers(tensor) if self.editor.use_count(tensor) <= _CROWD else []
 
     def _key(self, rule: Rule, place: Surroundings, values: Sequence[gs.Tensor]) -> Key:
         """Rule, graph and first value, numbered where the same comes again."""
@@ -391,6 +420,14 @@ def _in_order(dead: dict[int, gs.Node], editor: Editor) -> list[gs.Node]:
     return list(done.values())
 
 
+def _read(node: gs.Node) -> Iterator[gs.Tensor]:
+    """What a node reads, and what its bodies read from outside or inside."""
+    yield from node.inputs
+    for body in bridge.bodies(node):
+        for graph in bridge.walk(body):
+            yield from (t for n in graph.nodes for t in n.inputs)
+
+
 def _check_pays(target: str, t0: float | None, t1: float | None, fewer: bool) -> None:
     """Raises NotLegal unless it takes less time, or as long with fewer nodes."""
     if t0 is None or t1 is None:
@@ -398,6 +435,10 @@ def _check_pays(target: str, t0: float | None, t1: float | None, fewer: bool) ->
     if t1 < t0 * (1 - _EPSILON) or (t1 <= t0 * (1 + _EPSILON) and fewer):
         return
     raise NotLegal(f"no gain: {target} needs {t0 * 1e6:.2f} µs for these nodes and {t1 * 1e6:.2f} µs after it")
+
+
+def _tells_more(new: Value, old: Value) -> bool:
+    return (new.constant and not old.constant) or (new.data is not None and old.data is None)
 
 
 def _check_like(old: Value, new: Value, name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper, parser
 
 import onnxfuse
+from onnxfuse import targets
 
 if TYPE_CHECKING:
     from onnx.backend.test.case.test_case import TestCase
@@ -96,3 +98,25 @@ def ops(model: onnx.ModelProto) -> list[str]:
 def optimized(model: onnx.ModelProto, **options: object) -> onnxfuse.Result:
     """`optimize` in memory; verification is on unless said otherwise."""
     return onnxfuse.optimize(model, **options)
+
+
+def assert_optimizes(
+    model: onnx.ModelProto, *, seeds: int = 1, dims: Sequence[dict[str, int]] = ({},), **options: object
+) -> dict[str, onnxfuse.Result]:
+    """On every target, unverified: the same numbers, the same interface, and a second run changes nothing."""
+    feeds = [random_feeds(model, seed, d) for seed in range(seeds) for d in dims]
+    results, seen = {}, set()
+    for target in targets.names():
+        result = results[target] = optimized(model, target=target, verify=False, **options)
+        graph = result.model.graph
+        assert list(graph.input) == list(model.graph.input) and list(graph.output) == list(model.graph.output)
+        data = result.model.SerializeToString(deterministic=True)
+        if not result.fusions or data in seen:
+            continue
+        seen.add(data)
+        for feed in feeds:
+            assert_same(model, result.model, feed)
+        again = optimized(result.model, target=target, verify=False, **options)
+        first, second = ([f.rule for f in r.fusions] for r in (result, again))
+        assert not second, f"{target}: {second} after {first}"
+    return results

@@ -135,9 +135,11 @@ def _clip_bound(node: gs.Node, side: int, scope: Scope) -> float | None:
 
     So infinities do not pass a Clip, as they pass Relu, Min and Max.
     """
-    default = (-1, 1)[side] * _WIDEST.get(scope.value(node.inputs[0]).dtype, math.inf)
-    if scope.opset < 11:
-        return float(node.attrs.get(("min", "max")[side], default))
+    dtype = scope.value(node.inputs[0]).dtype
+    if scope.opset < 11:  # whatever the dtype, the default is that of a float32, which is no bound for a float16
+        widest = math.inf if dtype == TensorProto.FLOAT16 else _WIDEST[TensorProto.FLOAT]
+        return float(node.attrs.get(("min", "max")[side], (-1, 1)[side] * widest))
+    default = (-1, 1)[side] * _WIDEST.get(dtype, math.inf)
     if len(node.inputs) <= side + 1 or not node.inputs[side + 1].name:
         return default
     data = scope.constant(node.inputs[side + 1])

@@ -146,6 +146,8 @@ def _filled(node: gs.Node, x: Inputs, scope: Scope) -> np.ndarray:
 def _scatter(node: gs.Node, x: Inputs, scope: Scope) -> np.ndarray:  # noqa: ARG001
     if node.attrs.get("reduction", "none") != "none":
         raise _Unclear
+    if np.any(x[1] < 0):
+        raise _Unclear
     rows = x[1].reshape(-1, x[1].shape[-1])
     if len({tuple(r) for r in rows.tolist()}) != len(rows):  # which of two comes last is not said
         raise _Unclear

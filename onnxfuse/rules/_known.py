@@ -65,9 +65,8 @@ def same_dims(a: Sequence[Dim] | None, b: Sequence[Dim] | None) -> bool:
 
 
 def perm_of(node: gs.Node, scope: Scope) -> list[int] | None:
-    """The permutation of a Transpose, axes reversed where none is given."""
-    perm = node.attrs.get("perm")
+    """The permutation of a Transpose, axes reversed where none is given; None where it is not one of the input's axes."""
+    perm, shape = node.attrs.get("perm"), scope.value(node.inputs[0]).shape
     if perm:
-        return list(perm)
-    shape = scope.value(node.inputs[0]).shape
+        return list(perm) if shape is None or len(shape) == len(perm) else None
     return None if shape is None else list(range(len(shape)))[::-1]

@@ -117,8 +117,12 @@ def batchnorm(node: gs.Node, scope: Scope) -> tuple[np.ndarray, np.ndarray]:
     if len(given) != 4 or any(a is None or a.dtype not in FLOATS for a in given):
         raise NotLegal("a weight of BatchNormalization is not a float constant")
     scale, shift, mean, variance = (a.astype(np.float64) for a in given if a is not None)
-    factor = scale / np.sqrt(variance + node.attrs.get("epsilon", 1e-5))
-    return factor, shift - mean * factor
+    with np.errstate(all="ignore"):
+        factor = scale / np.sqrt(variance + node.attrs.get("epsilon", 1e-5))
+        offset = shift - mean * factor
+    if not (np.isfinite(factor).all() and np.isfinite(offset).all()):
+        raise NotLegal("the parameters of BatchNormalization are not finite")
+    return factor, offset
 
 
 def in_groups(weight: np.ndarray, group: int, fewer: int) -> np.ndarray:

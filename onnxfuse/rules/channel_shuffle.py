@@ -6,7 +6,7 @@ instead of twice.
 
 Measured with onnxruntime 1.32, one thread of AVX-512: shuffle and split of 116x28x28 values 61 µs → 45 µs, of 232x14x14
 19 µs → 14 µs, of 464x7x7 15 µs → 11 µs; shufflenet_v2_x1_0 as a whole 1.05x. A shuffle alone stays: Transpose is as
-fast as Gather.
+fast as Gather. The values are the same bits (NaN included).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Concatenations along one axis become one, and pieces put together again disappear.
 
 concat(a, concat(b, c)) = concat(a, b, c), and concat(split(x)) = x where every piece of one Split comes in its order,
-along the same axis. The inner Concat's copy is saved, and both copies of the second.
+along the same axis. The inner Concat's copy is saved, and both copies of the second. The values are the same bits.
 """
 
 from __future__ import annotations

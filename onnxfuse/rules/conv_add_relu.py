@@ -3,7 +3,7 @@
 Addition commutes and Relu is applied to each element, so the sum may be formed where the convolution's result is
 written; z must have exactly the result's shape (the kernel does not broadcast, onnxruntime issues 12321 and 14561), in
 every binding of the model's free dims. Pads must be symmetric: for others the CUDA kernel makes a larger result and
-cuts it after z was added.
+cuts it after z was added. What NaN gives is up to the kernel, as it is in Relu: cuDNN need not keep it.
 
 Only with a FusedConv kernel on the target.
 """

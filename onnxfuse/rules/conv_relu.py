@@ -4,7 +4,8 @@ The activation is applied to each element of the convolution's result, so doing 
 same function; the result no longer travels to memory and back (2 · 4 bytes an element in float32).
 
 With a FusedConv kernel on the target: `com.microsoft.FusedConv` with any activation that the kernel takes. Where
-functions count as kernels: `onnxfuse::ConvRelu` with its definition, for Relu.
+functions count as kernels: `onnxfuse::ConvRelu` with its definition, for Relu. What NaN gives is up to the kernel, as
+it is in the activation alone: cuDNN need not keep it.
 """
 
 from __future__ import annotations

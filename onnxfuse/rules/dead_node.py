@@ -1,7 +1,8 @@
 """A node whose values nobody reads goes: g(f(x), h(x)) = g(f(x)) where g does not use h.
 
 With it go the nodes and initializers that served it alone. Operators have no effect but their outputs; random ones of
-the standard take their numbers from generators of their own. A body's captured values count as read.
+the standard take their numbers from generators of their own. A body's captured values count as read. No value that is
+read changes, NaN included.
 """
 
 from __future__ import annotations

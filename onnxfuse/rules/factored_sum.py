@@ -1,7 +1,8 @@
 """x + x·g with a smaller g is one product: the 1 is added to g.
 
 x + x·g = x·(g + 1), where g has one element for many of x: the gate of a squeeze-and-excite block with a shortcut. The
-sum over all of x disappears, a sum over g comes.
+sum over all of x disappears, a sum over g comes. NaN of x or g stays NaN; for x = ±∞ and g ≤ 0 the sum was NaN (∞ − ∞,
+∞·0), and the product may be ±∞.
 
 Measured on ppocrv4_det (8 such blocks), onnxruntime 1.32, one thread of AVX-512: 1.02x of the whole model.
 """

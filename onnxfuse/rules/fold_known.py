@@ -4,7 +4,7 @@ Known are the contents of constants, the sizes that do not depend on a free dime
 shape arithmetic, tables of indices, weights behind Transpose, Cast or Reshape. Integers are computed exactly; floating
 numbers with numpy in their own dtype, each operation rounded once, as a runtime does it. Only the last value of a
 chain is stored, and no large one in the place of a small one. Random operators, and what depends on a default that
-callers may override, stay.
+callers may override, stay. NaN, infinities and −0 come out as in a runtime; a Cast of them to integers stays.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ beta = 1/2, clip(0.2·x + 0.5, 0, 1) is the operator's default.
 
 A value that others read as well is not looked through: it is computed anyway, and x·hardsigmoid(x) must keep its x.
 onnxruntime on the CPU runs HardSigmoid inside the convolution before it, in its blocked layout; the parts leave that.
-Only float32 and float16: onnxruntime has no kernel of HardSigmoid for double on the CPU. NaN stays NaN.
+Only float32 and float16: onnxruntime has no kernel of HardSigmoid for double on the CPU. NaN stays NaN and infinities
+give what they gave.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Relu, Min, Max and Clip one after the other are one Clip, or one Relu, which runtimes run inside a convolution.
 
 clip(x, a, b) = min(max(x, a), b), and limits of limits are limits again: clip(clip(x, a, b), c, d) =
-clip(x, clip(a, c, d), clip(b, c, d)), also where the ranges do not meet. max(x, 0) = relu(x). NaN stays NaN.
+clip(x, clip(a, c, d), clip(b, c, d)), also where the ranges do not meet. max(x, 0) = relu(x). NaN stays NaN; a 0
+at a limit of 0 may have another sign.
 
 A Clip without a bound holds infinities at the widest finite number, and so it takes no part with a side that Min or Max
 left open: only a chain with two finite bounds becomes a Clip, and only one that lets +∞ through becomes a Relu.

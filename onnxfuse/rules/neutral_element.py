@@ -1,8 +1,9 @@
 """Arithmetic that changes nothing goes: x·1 = x, x/1 = x, x + 0 = x, x − 0 = x, x¹ = x, −(−x) = x.
 
 The constant may have any shape that does not widen x, and stand on either side where the operator commutes. NaN and
-infinities stay. x + 0 turns −0 into 0, which are equal and differ in nothing but the sign of 1/x; the addition stays
-where its reader divides by it. Integers are as exact as floats; each of these nodes copies the whole tensor.
+infinities stay. x + 0 turns −0 into 0, and without it −0 stays: equal numbers, which differ in the sign of 1/x alone;
+the addition stays where its reader divides by it. Integers are as exact as floats; each of these nodes copies the whole
+tensor.
 """
 
 from __future__ import annotations

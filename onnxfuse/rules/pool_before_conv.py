@@ -2,7 +2,8 @@
 
 A 1x1 convolution mixes the channels of one place, an average pool the places of one channel; both are linear, so
 pool(w·x + b) = w·pool(x) + b: the weights of an average sum to 1. With padding that counts as zeros they do not, and
-then it holds only for b = 0. Whoever else reads the convolution needs all of it, and then nothing is saved.
+then it holds only for b = 0. Whoever else reads the convolution needs all of it, and then nothing is saved. NaN and
+infinities give what they gave; an overflow of the convolution may vanish, or one of the sum of x appear.
 
 Measured on densenet121 (three transitions), onnxruntime 1.32, one thread of AVX-512: 1.08x of the whole model.
 """

@@ -39,8 +39,9 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
     if not (slope == alpha).all() or not np.isfinite(alpha):
         return None
     shape = scope.value(node.inputs[0]).shape
-    if slope.ndim and (shape is None or len(shape) < slope.ndim):
-        raise NotLegal("the slopes may have more axes than what they are of")
+    wide = [i for i in range(-slope.ndim, 0) if slope.shape[i] != 1]
+    if slope.ndim and (shape is None or len(shape) < slope.ndim or any(shape[i] != slope.shape[i] for i in wide)):
+        raise NotLegal("the slopes may be more than what they are of")  # runtimes broadcast then
     build = Build(scope, node)
     build("LeakyRelu", node.inputs[0], out=node.outputs[0], alpha=float(alpha))
     return build.rewrite()

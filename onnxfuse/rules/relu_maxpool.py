@@ -2,7 +2,8 @@
 
 Relu is non-decreasing, so relu(max(a, b)) = max(relu(a), relu(b)): it commutes with the maximum over a window. The
 one exception is a window that lies wholly in padding: its maximum is -inf (or the lowest number), which Relu would turn
-into 0. The Indices output is refused as well, since equal maxima appear where Relu makes zeros.
+into 0. The Indices output is refused as well, since equal maxima appear where Relu makes zeros. NaN gives what Relu and
+MaxPool make of it in the other order, the same in onnxruntime on the CPU; a 0 may have another sign.
 """
 
 from __future__ import annotations

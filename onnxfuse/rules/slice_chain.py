@@ -2,6 +2,7 @@
 
 Along different axes the ranges stand side by side. Along the same axis the length must be known, and the result is the
 range of numbers that is left of 0 … length − 1, counted out; only forward ones. Unknown starts, ends or steps stay.
+The values are the same bits.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 An element-wise operator computes each element by itself, so it may be done in another order of the axes, if all its
 inputs are brought into that order. Looked at is the whole tree of element-wise operators above a Transpose: each value
 that comes in is the result of the opposite Transpose, or a constant, which is permuted ahead of time (one of fewer axes
-is aligned with the last ones first). Values that others read stay; then it does not pay.
+is aligned with the last ones first). Values that others read stay; then it does not pay. Each element is computed as
+before, NaN included.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The elements lie in memory by the axes that are longer than 1; where these keep their order, nothing moves. In
 onnxruntime such a Transpose still copies the whole tensor, and a Reshape takes no time (measured on 64 MB). Only where
-the shape can be written as a constant target: see `view_chain`.
+the shape can be written as a constant target: see `view_chain`. The values are the same bits.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Reshape, Squeeze, Unsqueeze and Flatten keep the elements and their order, so on
 anew for the first input: numbers, 0 for a dimension that the input has at the same place, at most one −1. (What the
 old target says cannot be taken over: its 0 copies a dimension of the shape between.) A chain that leads back to the
 input's own shape disappears. Two Unsqueeze in a row stay: they cost nothing, and onnxruntime looks for them in front of
-an attention mask.
+an attention mask. The values are the same bits.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper, parser
-from support import assert_same, ops, optimized, random_feeds
+from support import assert_same, graph, ops, optimized, random_feeds, with_weights
 
 RNG = np.random.default_rng(7)
 PREVIOUS, NEXT, CHAIN, LOWER = "affine_into_previous", "affine_into_next", "affine_chain", "affine_as_batchnorm"
@@ -355,3 +355,19 @@ def test_all_rules_together_are_idempotent() -> None:
     assert ops(once.model) == ["Conv", "HardSwish", "BatchNormalization", "Conv", "Relu"]
     assert not optimized(once.model, target="ort-cpu").fusions
     assert_same(model, once.model, random_feeds(model))
+
+
+def test_weights_of_an_old_file_format_stay_among_its_inputs() -> None:
+    """Before IR version 4 every initializer is listed as an input too; the new weights are, and no caller sees them."""
+    model = with_weights(
+        graph("c = Conv(x, w) y = Mul(c, s)", inputs="float[1,3,8,8] x, float[4,3,3,3] w, float[4,1,1] s",
+              outputs="float[1,4,6,6] y", opset=9, ir=3)
+    )  # fmt: skip
+    for t in model.graph.initializer:
+        model.graph.input.append(onnx.helper.make_tensor_value_info(t.name, t.data_type, list(t.dims)))
+    result = optimized(model, target="ort-cpu")
+    assert ops(result.model) == ["Conv"] and not result.rolled_back
+    names = [t.name for t in result.model.graph.initializer]
+    assert [v.name for v in result.model.graph.input] == ["x", *names]
+    onnx.checker.check_model(result.model, full_check=True)
+    assert_same(model, result.model, random_feeds(model))

@@ -115,3 +115,21 @@ def test_a_scatter_that_hits_a_place_twice_stays() -> None:
     { a = ScatterND(w, i, u)  b = ScatterND(w, j, u)  c = Mul(x, a)  y = Add(c, b) }""")
     out = folded(model)
     assert ops(out).count("ScatterND") <= 1 and [6.0, 2.0, 5.0] in held(out)
+
+
+@pytest.mark.parametrize("body", [
+    "t = CastLike(c, x)  r = Sqrt(t)  y = Mul(x, r)",
+    "s = Shape(x)  f = Cast <to = 1> (s)  w = ReduceMax <keepdims = 0> (f)  t = CastLike(c, x)  r = Add(w, t)"
+    "  y = Mul(x, r)",
+    "n = Shape(x)  q = ConstantOfShape(n)  e = Concat <axis = 0> (q, q)  d = CastLike(e, x)  t = Slice(d, a, b)"
+    "  k = CastLike(t, x)  r = Neg(k)  y = Add(x, r)",
+])  # fmt: skip
+def test_what_follows_from_a_new_constant_is_folded_in_the_same_run(body: str) -> None:
+    model = parse(
+        '<ir_version: 8, opset_import: ["" : 18]> g (float[2,3] x) => (float[2,3] y) '
+        f"<int64[1] a = {{0}}, int64[1] b = {{2}}> {{ c = Constant <value = float {{2}}> ()  {body} }}"
+    )
+    result = optimized(model, verify=False)
+    assert_same(model, result.model, random_feeds(model))
+    assert not optimized(result.model, verify=False).fusions
+    assert "CastLike" not in ops(result.model)
