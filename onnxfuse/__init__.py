@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from onnxfuse.bench import benchmark
     from onnxfuse.errors import Finding, MissingDependency, ModelError, OnnxfuseError, OutputError, UsageError
+    from onnxfuse.facts import evaluate
     from onnxfuse.pipeline import Analysis, Result, analyze, optimize
     from onnxfuse.profiled import benchmark_nodes
     from onnxfuse.verification import verify
@@ -30,6 +31,7 @@ _HOMES = {
     "verify": "verification",
     "benchmark": "bench",
     "benchmark_nodes": "profiled",
+    "evaluate": "facts",
     **dict.fromkeys(
         ("OnnxfuseError", "ModelError", "UsageError", "OutputError", "MissingDependency", "Finding"), "errors"
     ),
@@ -47,6 +49,7 @@ __all__ = [
     "analyze",
     "benchmark",
     "benchmark_nodes",
+    "evaluate",
     "optimize",
     "verify",
 ]

@@ -5,13 +5,13 @@ as formulas in those dimensions.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import islice
 from operator import attrgetter
 
 from onnxfuse import feeds, interface
 from onnxfuse.cost import Cost, costs
-from onnxfuse.cost.quantity import Number
+from onnxfuse.cost.quantity import COUNTS, Number, of_counts
 from onnxfuse.facts import Expr, Facts, free_dims, infer, symbols
 from onnxfuse.model import Model
 
@@ -77,14 +77,32 @@ def formulas(model: Model, bound: Bound) -> tuple[Facts, tuple[Cost, ...]]:
         key = id(formula), id(number)
         if key not in seen:
             pairs = zip(_counts(formula), _counts(number), strict=True)
-            seen[key] = Cost(*[_checked(f, n, bound.dims) for f, n in pairs])
+            counts = [_checked(f, n, bound.dims) for f, n in pairs]
+            seen[key] = of_counts(counts, formula.why or "no formula holds for all sizes")
         checked.append(seen[key])
     return facts, tuple(checked)
 
 
-_FIELDS = [field.name for field in fields(Cost)]
-_counts = attrgetter(*_FIELDS)
-_UNKNOWN = Cost(**dict.fromkeys(_FIELDS))
+def misfit(model: Model, bound: Bound) -> str | None:
+    """The first node of the main graph that contradicts itself at these sizes, as "Conv 'name'"; None without one.
+
+    The shapes of its inputs are known, and at other sizes it has an output.
+    """
+    if not bound.dims or all(price.known for price in bound.costs):
+        return None
+    general = infer(model.program, {}, model.array)
+    for node in bound.facts.nodes:
+        made = next(filter(None, node.outputs), "")
+        if bound.facts[made].shape is not None or general[made].shape is None:
+            continue
+        read = [bound.facts[name].shape for name in node.inputs if name]
+        if all(shape is not None and all(isinstance(d, int) for d in shape) for shape in read):
+            return f"{node.op_type} '{node.name or made}'"
+    return None
+
+
+_counts = attrgetter(*COUNTS)
+_UNKNOWN = of_counts([None] * len(COUNTS), "the sizes decide which branch runs")
 
 
 def _checked(formula: Number, number: Number, dims: Mapping[str, int]) -> Number:

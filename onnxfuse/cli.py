@@ -100,7 +100,7 @@ def cli(verbose: bool) -> None:
 @cli.command()
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option(
-    "--target", metavar="T", help=f"Runtime to optimize for.  [default: {TARGET}; with --as-executed: ort-cpu]"
+    "--target", metavar="T", help=f"Runtime to optimize for.  [default: {TARGET}; with --as-executed only ort-cpu]"
 )
 @_options(DEVICE, DIM, INTENSITY)
 @click.option(
@@ -128,11 +128,14 @@ def analyze(
 
     for other in (model, options["annotate"]):
         _distinct(other, plot, csv)
+    if options["as_executed"]:
+        _distinct(model, options["annotate"])  # the copy is another graph, made for this machine
     with _progress():
         report = run(model, **options)
     _say_assumed(report.dims, report.assumed)
+    _say_misfit(report.misfit)
+    device = _device({**options, "target": report.target})
     if plot is not None:
-        device = _device({**options, "target": report.target})
         _write(plot, _drawn(report, device, plot.suffix.lower()))
     if csv is not None:
         from onnxfuse.report.table_csv import node_rows
@@ -143,7 +146,7 @@ def analyze(
     else:
         from onnxfuse.report.text import analysis
 
-        click.echo(analysis(report, sort=sort, top=top, **_terminal()))
+        click.echo(analysis(report, device, sort=sort, top=top, **_terminal()))
 
 
 @cli.command()
@@ -274,6 +277,7 @@ def _benchmark_nodes(
 
     with _progress():
         report = benchmark_nodes(a, device=device or DEVICE, **options)
+    _say_assumed(report.dims, report.assumed)
     if as_json:
         _print_json(report.to_json())
     else:
@@ -390,6 +394,11 @@ def _warn(text: str) -> None:
 def _say_assumed(dims: Mapping[str, int], assumed: tuple[str, ...]) -> None:
     if assumed:
         _warn(f"assumed {', '.join(f'{n}={dims[n]}' for n in assumed)}; set with --dim NAME=N")
+
+
+def _say_misfit(node: str | None) -> None:
+    if node is not None:
+        _warn(f"these sizes do not fit the model at {node}; what depends on it is unknown")
 
 
 def main() -> NoReturn:

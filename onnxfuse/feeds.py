@@ -1,7 +1,8 @@
 """Inputs to run a model with: sizes for its free dimensions, seeded data.
 
-A free dimension has a key: its `dim_param`, or "<input>.<axis>" where no usable name is given. One key gets one number
-on all inputs. Which numbers a model accepts is not written in the file: small sensible ones are tried, in fixed order.
+A free dimension has a key: its `dim_param`, or "<input>.<axis>" where no usable name is given; a name such as
+"past + seq" is the sum of two keys. One key gets one number on all inputs. Which numbers a model accepts is not written
+in the file: small sensible ones are tried, in fixed order.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import ml_dtypes
 import numpy as np
 from onnx import TensorProto, helper
 
+from onnxfuse import ir
 from onnxfuse.errors import Finding, UsageError
 from onnxfuse.interface import Interface, Port
 
@@ -91,11 +93,18 @@ def candidates(interface: Interface, dims: Mapping[str, int], *, typical: bool =
 def resolve(interface: Interface, dims: Mapping[str, int]) -> dict[str, int]:
     """`dims` by key; "<input>.<axis>" may also name a dimension with a symbol. Raises UsageError for an unknown one."""
     keys = {key: key for key in free_dims(interface)}
+    sums: dict[str, str] = {}
     for port in interface.required:
         for axis, dim in enumerate(port.shape):
             if dim in keys:
-                keys[f"{port.name}.{axis}"] = str(dim)
+                keys.setdefault(f"{port.name}.{axis}", str(dim))
+            elif isinstance(dim, str):
+                sums[dim] = sums[f"{port.name}.{axis}"] = dim
     if unknown := sorted(set(dims) - set(keys)):
+        if unknown[0] in sums:
+            whole = sums[unknown[0]]
+            parts = ", ".join(dict.fromkeys(t for t in ir.summands(whole) if isinstance(t, str)))
+            raise UsageError(f"dimension '{unknown[0]}' is the sum {whole}; give the sizes of its parts: {parts}")
         free = ", ".join(free_dims(interface)) or "none"
         raise UsageError(f"no input has a free dimension '{unknown[0]}'; free dimensions: {free}")
     found: dict[str, int] = {}
@@ -129,8 +138,9 @@ def variants(interface: Interface, dims: Mapping[str, int], base: Binding) -> It
 
 
 def free_dims(interface: Interface) -> list[str]:
-    """The keys of the free dimensions, in the order of the inputs."""
-    return [key for key in _roles(interface) if not key.endswith("=")]
+    """The keys of the free dimensions, in the order of the inputs; of a sum those of its parts."""
+    dims = [d for port in interface.required for d in port.shape if isinstance(d, str)]
+    return list(dict.fromkeys(t for d in dims for t in ir.summands(d) if isinstance(t, str)))
 
 
 def make(
@@ -172,17 +182,11 @@ def nudge(feeds: Feeds, seed: int = 0, steps: int = 4) -> Feeds:
     return {name: moved(value) for name, value in feeds.items()}
 
 
-def _terms(dim: str) -> list[str]:
-    """The symbols and numbers of a sum such as "past_sequence_length + 1"; any other text is one symbol."""
-    parts = [p.strip() for p in dim.split("+")]
-    return parts if all(re.fullmatch(r"\w+", p) for p in parts) else [dim]
-
-
 def size(dim: int | str, binding: Binding) -> int:
     """The size of a dim, or of a sum of dims, under a binding."""
     if isinstance(dim, int):
         return dim
-    return sum(int(t) if t.isdecimal() else binding[t] for t in _terms(dim))
+    return sum(t if isinstance(t, int) else binding[t] for t in ir.summands(dim))
 
 
 def _roles(interface: Interface) -> dict[str, str]:
@@ -192,8 +196,8 @@ def _roles(interface: Interface) -> dict[str, str]:
         if _is_scalar(port):
             found[f"{port.name}="] = "rate" if re.search(r"rate|^sr$|sampl", port.name.lower()) else "scalar"
         for axis, dim in enumerate(port.shape):
-            for key in _terms(dim) if isinstance(dim, str) else ():
-                if key.isdecimal():
+            for key in ir.summands(dim) if isinstance(dim, str) else ():
+                if isinstance(key, int):
                     continue
                 named = next((role for role, pattern in _NAMES if re.search(pattern, key.lower())), None)
                 role = named or _place(port, axis)

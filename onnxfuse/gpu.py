@@ -25,7 +25,7 @@ def require(ort: ModuleType, provider: str) -> None:
     if provider not in ort.get_available_providers():
         raise MissingDependency(
             f"the installed onnxruntime {ort.__version__} has no {provider}: pip uninstall onnxruntime, then "
-            f'pip install "onnxfuse[cuda]"; {_INSTEAD}'
+            f'pip install -e ".[cuda]"; {_INSTEAD}'
         )
     _driver()
     if hasattr(ort, "preload_dlls"):  # finds the CUDA and cuDNN wheels; it prints what is missing, `unusable` tells it
@@ -48,7 +48,7 @@ def loading_error(ort: ModuleType, provider: str) -> str | None:
 def unusable(ort: ModuleType, provider: str) -> MissingDependency:
     """The error for a provider that onnxruntime has and did not take."""
     reason = loading_error(ort, provider) or "onnxruntime does not say why"
-    advice = "install TensorRT" if "Tensorrt" in provider else 'pip install "onnxfuse[cuda]" brings CUDA and cuDNN'
+    advice = "install TensorRT" if "Tensorrt" in provider else 'pip install -e ".[cuda]" brings CUDA and cuDNN'
     return MissingDependency(f"onnxruntime {ort.__version__} cannot use {provider}: {reason}; {advice}; {_INSTEAD}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import onnx
@@ -54,7 +54,9 @@ def of(model: onnx.ModelProto) -> Interface:
     graph = model.graph
     initializers = {t.name for t in graph.initializer} | {s.values.name for s in graph.sparse_initializer}
     weights = initializers if model.ir_version < 4 else set()
-    inputs = tuple(_port(v) for v in graph.input if v.name not in weights)
+    declared = {v.name: ir.read_type(v).dims or () for v in graph.input if v.name not in initializers}
+    keys = ir.axis_names(declared.items())
+    inputs = tuple(_keyed(_port(v), declared.get(v.name, ()), keys) for v in graph.input if v.name not in weights)
     step = _coarsest(model)
     return Interface(
         inputs,
@@ -82,6 +84,13 @@ def difference(original: Interface, optimized: Interface) -> str | None:
         now, before = ("with", "without") if name in optimized.overridable else ("without", "with")
         return f"interface differs: input '{name}' is {now} a default value, was {before}"
     return None
+
+
+def _keyed(port: Port, dims: tuple[int | str | None, ...], keys: Mapping[tuple[str, int], str]) -> Port:
+    """The port with the keys that the facts have, also of a sparse tensor."""
+    if not dims:
+        return port
+    return replace(port, shape=tuple(d if isinstance(d, int) else keys[port.name, i] for i, d in enumerate(dims)))
 
 
 def _port(info: onnx.ValueInfoProto) -> Port:

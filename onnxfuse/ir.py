@@ -6,13 +6,16 @@ graph-surgery import. The editable view is another thing (`bridge.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import onnx
 from onnx import AttributeProto as A
+
+_SUMMAND = re.compile(r"\w+")
 
 Attribute = Any  # int | float | str | bytes | tuple of those | onnx.TensorProto | Graph | (other protos, as they are)
 
@@ -34,7 +37,8 @@ class Node:
 class ValueType:
     """A declared type: ONNX dtype enum (0 = not a tensor or not said) and dims (None = rank not said).
 
-    A dim is an int, a `dim_param` string, or None where nothing usable is said (absent, negative, "" or "?").
+    A dim is an int, a `dim_param` string, or None where nothing usable is said (absent, negative, "" or "?"). A
+    `dim_param` that is a number is that number.
     """
 
     dtype: int
@@ -134,7 +138,43 @@ def read_node(proto: onnx.NodeProto) -> Node:
 def _dim(d: onnx.TensorShapeProto.Dimension) -> int | str | None:
     if d.HasField("dim_value"):
         return d.dim_value if d.dim_value >= 0 else None
-    return d.dim_param if d.dim_param not in ("", "?") else None
+    terms = summands(d.dim_param)
+    if len(terms) > 1:
+        return d.dim_param
+    return terms[0] if terms[0] not in ("", "?") else None
+
+
+def summands(name: str) -> tuple[int | str, ...]:
+    """The symbols and numbers of which a `dim_param` such as "past + seq" or "N + 1" is the sum.
+
+    Exporters name so what a decoder concatenates. Any other text is one symbol.
+    """
+    parts = [part.strip() for part in name.split("+")] if "+" in name else [name]
+    if len(parts) > 1 and not all(map(_SUMMAND.fullmatch, parts)):
+        return (name,)
+    return tuple(int(p) if p.isdecimal() and len(p) < 10 else p for p in parts)
+
+
+def axis_names(
+    inputs: Iterable[tuple[str, tuple[int | str | None, ...]]],
+) -> dict[tuple[str, int], str]:
+    """What every free axis of these inputs (name, dims) is called, by (input, axis): a symbol, or a sum (`summands`).
+
+    An axis without a usable name is "<input>.<axis>", with "#" behind it where another axis is called so.
+    """
+    listed = list(inputs)
+    named = {term for _, dims in listed for d in dims if isinstance(d, str) for term in summands(d)}
+    out: dict[tuple[str, int], str] = {}
+    for name, dims in listed:
+        for axis, d in enumerate(dims):
+            if isinstance(d, str):
+                out[name, axis] = d
+            elif d is None:
+                text = f"{name}.{axis}"
+                while text in named:
+                    text += "#"
+                out[name, axis] = text
+    return out
 
 
 def read_type(info: onnx.ValueInfoProto) -> ValueType:

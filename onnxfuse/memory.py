@@ -20,7 +20,6 @@ from onnxfuse.cost import kind
 from onnxfuse.cost.quantity import BITS
 from onnxfuse.cost.registry import NCHWC, Number, bytes_of, bytes_or_none
 from onnxfuse.facts import Facts, symbols
-from onnxfuse.facts.evaluation import evaluate
 from onnxfuse.facts.expr import Dim, Expr, dmax
 from onnxfuse.facts.terms import Monomial
 
@@ -83,6 +82,16 @@ def peaks(program: ir.Program, facts: Facts, outputs: Sequence[str]) -> tuple[Nu
             if over in sizes and last[over] == i and last[node.outputs[0]] < count and more is not None:
                 in_place[i] = more - sizes[over]  # before and after there is one of the two either way
     return levels.highest(plain), levels.highest(in_place)
+
+
+def all_sized(general: Facts, sized: Facts) -> bool:
+    """Whether all values of known size at fixed dims have one in general too: else general peaks leave some out."""
+    for name, value in general.values.items():
+        if bytes_or_none(partial(bytes_of, value)) is None:
+            number = sized.values.get(name)
+            if number is not None and bytes_or_none(partial(bytes_of, number)) is not None:
+                return False
+    return all(all_sized(body, sized.bodies[key]) for key, body in general.bodies.items() if key in sized.bodies)
 
 
 def _overwritten(node: ir.Node, facts: Facts, roots: Mapping[str, str]) -> str:
@@ -166,15 +175,17 @@ def _largest_somewhere(sums: Sequence[Dim]) -> int:
     sizes = [dict.fromkeys(names, 1), dict.fromkeys(names, 1000)]
     sizes += [dict(zip(names, cycle(few), strict=False)) for few in ((3, 50, 700), (700, 50, 3))]
     try:
-        found = {tuple(evaluate(dim, at) for at in sizes) for dim in sums}
+        found = {tuple(dim if isinstance(dim, int) else dim.evaluate(at) for at in sizes) for dim in sums}
     except ZeroDivisionError:
         return 0
     return sum(not any(one != other and all(map(le, one, other)) for other in found) for one in found)
 
 
 def _body_peaks(program: ir.Program, facts: Facts, index: int, node: ir.Node) -> tuple[Number, Number]:
-    """Largest peaks of the bodies of a node, 0 without any; None where not known."""
-    if node.domain == "onnxfuse":  # one kernel: what its body says of values in between is only a definition
+    """Largest peaks of the bodies of a node, 0 without any, or where they never run; None where not known."""
+    if node.domain == "onnxfuse" or kind(node) == "attention":  # one kernel: its bodies only say what it computes
+        return 0, 0
+    if facts.trips.get(index) == 0:
         return 0, 0
     bodies = [(attribute, body.outputs) for attribute, body in ir.subgraphs(node)]
     function = program.functions.get((node.domain, node.op_type, node.overload))

@@ -9,18 +9,20 @@ import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnxfuse import candidates, devices, ir, roofline, targets
-from onnxfuse.binding import Bound, bind, formulas
+from onnxfuse.binding import Bound, bind, formulas, misfit
 from onnxfuse.cost import Cost, costs
 from onnxfuse.errors import OutputError, UsageError
 from onnxfuse.execution import executed_rows, graph_pieces, graph_seconds, inlined_bodies, sizes
 from onnxfuse.facts import Expr, Facts, infer, symbols
 from onnxfuse.jsonable import plain
+from onnxfuse.memory import all_sized
 from onnxfuse.model import Model, Source
 
 if TYPE_CHECKING:
@@ -40,10 +42,12 @@ class Analysis:
 
     dims: the sizes of all free dimensions; assumed: those of them that nobody gave.
     as_executed: whether this is of the graph that onnxruntime makes of the model.
-    data_dims: symbols in the counts that are no dimension of an input: sizes that only the data tell, such as the rows
-        that NonZero finds, called "<value>.<axis>"; what depends on them has no estimate.
+    data_dims: symbols in the counts that are no dimension of an input: sizes without a formula in the dims, such as the
+        rows that NonZero finds, called "<value>.<axis>". Where the dims do not tell them, nothing is estimated.
     totals, nodes: the counts are exact formulas in the assumed dimensions, numbers where none is in them
-        (`report.totals.macs.evaluate({"batch": 8})`); the estimates, and the candidates, are those at `dims`.
+        (`onnxfuse.evaluate(report.totals.macs, {"batch": 8})` is the number of either); the estimates, and the
+        candidates, are those at `dims`.
+    misfit: the first node at which `dims` do not fit the model; what depends on it is unknown.
     """
 
     model: str | None
@@ -56,6 +60,7 @@ class Analysis:
     nodes: tuple[roofline.Row, ...]
     candidates: tuple[candidates.Candidate, ...]
     as_executed: bool = False
+    misfit: str | None = None
     _at_dims: Analysis | None = None
 
     @property
@@ -152,15 +157,18 @@ def analyze(
         symbol in the counts, and is assumed (see `binding.bind`) for the estimates.
     annotate: path to write a copy to, with the numbers in each node's `metadata_props`.
     as_executed: the report is of the graph that onnxruntime executes on the CPU at its default level (see `executed`).
-    target: "ort-cuda", with `as_executed` "ort-cpu", where none is given.
+    target: "ort-cuda" where none is given; with `as_executed` only "ort-cpu".
     Raises OnnxfuseError for bad input.
     """
     _check_limits(max_intensity)
     goal = targets.find(target or ("ort-cpu" if as_executed else "ort-cuda"))
-    machine = devices.find(device or goal.device)
+    if as_executed and goal.name != "ort-cpu":
+        raise UsageError(f"as executed is the graph that the CPU provider runs: target ort-cpu, not {goal.name}")
+    machine = roofline.find_device(device or goal.device)
     with _graph(model, as_executed) as source:
         bound = bind(source, dims or {})
-        sized = replace(_analysis(source, goal, machine, bound, max_intensity), as_executed=as_executed)
+        sized = _analysis(source, goal, machine, bound, max_intensity)
+        sized = replace(sized, as_executed=as_executed, misfit=misfit(source, bound))
         report = _with_formulas(sized, source, bound)
         if annotate is not None:
             source.annotate([_note(row) for row in sized.nodes])
@@ -189,6 +197,7 @@ def _analysis(
     program = source.program
     facts, prices = bound.facts, bound.costs
     rows = roofline.rows(facts, prices, machine)
+    sums = roofline.totals(rows, program, facts)
     exported = frozenset(program.graph.outputs) | ir.captured(program.graph)
     pieces, pairs = graph_pieces(facts, prices), _pairs(goal)
     found = candidates.find(pieces, exported, goal, machine, sizes(facts), pairs, max_intensity)
@@ -198,8 +207,8 @@ def _analysis(
         goal.name,
         bound.dims,
         bound.assumed,
-        _foreign(prices, bound.dims),
-        roofline.totals(rows, program, facts),
+        _foreign(prices, sums, bound.dims),
+        sums,
         rows,
         found,
     )
@@ -213,14 +222,18 @@ def _with_formulas(sized: Analysis, source: Model, bound: Bound) -> Analysis:
     rows = roofline.formula_rows(sized.nodes, prices)
     estimates = {name: getattr(sized.totals, name) for name in ("intensity", "seconds", "bound")}
     totals = replace(roofline.totals(rows, source.program, facts), **estimates)
-    return replace(sized, totals=totals, nodes=rows, data_dims=_foreign(prices, sized.dims), _at_dims=sized)
+    if not all_sized(facts, bound.facts):
+        totals = replace(totals, peak_activation_bytes=None, peak_activation_bytes_in_place=None)
+    foreign = _foreign(prices, totals, sized.dims)
+    return replace(sized, totals=totals, nodes=rows, data_dims=foreign, _at_dims=sized)
 
 
-def _foreign(prices: Iterable[Cost], dims: Dims) -> tuple[str, ...]:
-    """Symbols in the counts that are none of these dimensions, in the order of the nodes."""
+def _foreign(prices: Iterable[Cost], totals: roofline.Totals, dims: Dims) -> tuple[str, ...]:
+    """Symbols in the counts that are none of these dimensions, in the order of the nodes; those of a peak last."""
     kinds = {id(cost): cost for cost in prices}.values()  # nodes that are alike share one cost
     counts = (count for c in kinds for count in (c.flops, c.transcendentals, c.bytes_read, c.bytes_written))
-    distinct = dict.fromkeys(count for count in counts if isinstance(count, Expr))
+    sums = (getattr(totals, field.name) for field in fields(totals))
+    distinct = dict.fromkeys(count for count in chain(counts, sums) if isinstance(count, Expr))
     return tuple(dict.fromkeys(name for count in distinct for name in sorted(symbols(count)) if name not in dims))
 
 
@@ -319,7 +332,7 @@ def optimize(
     started = time.perf_counter()
     _check_limits(max_intensity, seed)
     goal = targets.find(target)
-    machine = devices.find(device or goal.device)
+    machine = roofline.find_device(device or goal.device)
     chosen_rules = select(rules, exclude)
     source = _load(model)
     if out is not None:

@@ -29,12 +29,15 @@ SHORTEST = 5e-6  # seconds; below, the profiler measures mostly itself
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Profile:
-    """A graph as it was executed. dims: sizes of its free dimensions; seconds: median of the runs by node position."""
+    """A graph as it was executed. dims: sizes of its free dimensions; assumed: those of them that nobody gave;
+    seconds: median of the runs by node position.
+    """
 
     model: str | None
     level: str
     runs: int
     dims: Mapping[str, int]
+    assumed: tuple[str, ...]
     facts: Facts
     seconds: Mapping[int, float]
 
@@ -69,6 +72,7 @@ class WorkTime:
 class NodeReport:
     """What `benchmark_nodes` finds; the names are those of the JSON.
 
+    dims: the sizes of all free dimensions; assumed: those of them that nobody gave.
     nodes: of the main graph in execution order, a control-flow node with its bodies. Compared are those of known cost
     that take longer than `shortest` seconds: spearman is the rank correlation of estimate and measurement (None for
     fewer than two nodes, or where all are equal), ratio the sum of the estimates over that of the measurements.
@@ -80,6 +84,7 @@ class NodeReport:
     level: str
     runs: int
     dims: Mapping[str, int]
+    assumed: tuple[str, ...]
     shortest: float
     compared: int
     spearman: float | None
@@ -116,7 +121,7 @@ def benchmark_nodes(
     Raises UsageError for a bad option, MissingDependency without onnxruntime, ModelError for a model that does not
     load, Finding where no inputs are found under which it runs.
     """
-    machine = devices.find(device)
+    machine = roofline.find_device(device)
     return compare(profile(model, level=level, dims=dims, runs=runs, warmup=warmup, seed=seed), machine)
 
 
@@ -145,7 +150,8 @@ def profile(
         facts = infer(graph.program, sizes, graph.array)
     medians = {i: statistics.median(seconds[-runs:]) for i, seconds in times.items()}
     name = str(model) if isinstance(model, (str, os.PathLike)) else None
-    return Profile(name, level, runs, sizes, facts, medians)
+    assumed = tuple(key for key in sizes if key not in (dims or {}))
+    return Profile(name, level, runs, sizes, assumed, facts, medians)
 
 
 def compare(measured: Profile, device: devices.Device) -> NodeReport:
@@ -165,6 +171,7 @@ def compare(measured: Profile, device: devices.Device) -> NodeReport:
         measured.level,
         measured.runs,
         measured.dims,
+        measured.assumed,
         SHORTEST,
         len(chosen),
         spearman([n.measured for n in chosen], [n.estimated or 0.0 for n in chosen]),

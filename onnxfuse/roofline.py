@@ -10,23 +10,25 @@ node alone; for nodes that run as one kernel `merged_seconds` has a rule under w
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from difflib import get_close_matches
+from functools import cache
 from itertools import compress
 from operator import not_
+from pathlib import Path
 from typing import NamedTuple
 
-from onnxfuse import ir
+from onnxfuse import devices, ir
 from onnxfuse.cost import Cost, kind
 from onnxfuse.cost.activation import steps
-from onnxfuse.cost.registry import FREE, Number, bytes_of, bytes_or_none, elements
+from onnxfuse.cost.registry import FORMULAS, FREE, Number
 from onnxfuse.devices import Device
+from onnxfuse.errors import UsageError
 from onnxfuse.facts import Facts, expr
 from onnxfuse.facts.expr import Dim
-from onnxfuse.facts.value import UNKNOWN, Value
 from onnxfuse.memory import peaks
+from onnxfuse.weights import FLOATS, stored
 
 # One special function takes the time of 16 fp32 FLOPs: 16 results a clock and SM from the special function units
 # against 128 FMA lanes (CUDA C++ Programming Guide, throughput of native arithmetic instructions, 8.x and 9.0). A
@@ -35,7 +37,6 @@ TRANSCENDENTAL_FLOPS = 16
 
 # FLOP rates by TensorProto.DataType; every other type runs at the fp32 rate.
 _RATES = {1: "fp32", 2: "int8", 3: "int8", 10: "fp16", 11: "fp64", 16: "bf16", **dict.fromkeys(range(17, 21), "fp8")}
-_FLOATS = frozenset({1, 10, 11, 16, 17, 18, 19, 20, 23, 24, 27, 28})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class Row:
     none). bound: "compute", "memory", "overhead"; None for what is free or has no time.
     weight_traffic: how many of `bytes` are weights. fused: what the node does to its result beside its operator, in
         order: an "Add" of another value, an activation.
+    reason: why a count is unknown, as the end of a sentence that starts with the operator; None where none is.
     """
 
     name: str
@@ -66,6 +68,7 @@ class Row:
     bound: str | None
     weight_traffic: Number = 0
     fused: tuple[str, ...] = ()
+    reason: str | None = None
 
     @property
     def known(self) -> bool:
@@ -85,14 +88,15 @@ class Totals:
 
     Counts may be expressions over the model's symbols. seconds: None as soon as a row of known cost has none. bound:
         the bound under which most of the time is spent.
-    params: elements of the floating initializers; weight_bytes: bytes of all initializers, each once, however many
-        nodes read it (unique weight bytes). Floating tensors (not scalars) in Constant nodes count as initializers,
-        since some exporters keep all weights there.
+    params: elements of the floating initializers, and of the integer ones that DequantizeLinear or a quantized operator
+        reads as weights; weight_bytes: bytes of all initializers. Each counts once, however many nodes read it (see
+        `weights`).
     weight_traffic, activation_traffic: the two parts of `bytes`. Weights are what no caller can change: initializers
         (one that is an input too is none), constants, and what is computed from such alone. Each node reads its own.
     peak_activation_bytes: largest sum of live node outputs in file order, views sharing their input's memory;
         peak_activation_bytes_in_place: the same where a node may write over an input that dies with it (see `memory`).
-    coverage: share of the nodes whose cost is known; unknown: the operators of the others.
+    coverage: share of the nodes whose cost is known; unknown: the operators of the others ("domain::Operator"), and
+        reasons: why, by operator.
     """
 
     flops: Number
@@ -112,6 +116,7 @@ class Totals:
     peak_activation_bytes_in_place: Number
     coverage: float
     unknown: tuple[str, ...]
+    reasons: Mapping[str, str]
 
 
 def peak(device: Device, dtype: str, matrix: bool) -> float:
@@ -206,7 +211,7 @@ def units(node: ir.Node, facts: Facts) -> Units:
     The dtype is that of the first floating output; a node without one counts as int8 when it reads 8-bit integers. A
     convolution over one channel at a time (depthwise) has no inner product to feed matrix units with.
     """
-    dtype = next((d for name in node.outputs if (d := facts[name].dtype) in _FLOATS), 0)
+    dtype = next((d for name in node.outputs if (d := facts[name].dtype) in FLOATS), 0)
     if not dtype and node.inputs and facts[node.inputs[0]].dtype in (2, 3):
         dtype = 3
     kind_of_work = work(node, facts)
@@ -230,6 +235,20 @@ def work(node: ir.Node, facts: Facts) -> str:
     if node.attrs.get("group", 1) != 1:
         return DEPTHWISE if channels == 1 else "Conv"
     return FEW_CHANNELS if isinstance(channels, int) and channels <= _FEW else "Conv"
+
+
+def find_device(name: str | Path | Device) -> Device:
+    """The device of that name or file (`devices.find`), all of whose efficiencies are of known kinds of work.
+
+    Raises UsageError.
+    """
+    device = devices.find(name)
+    known = {DEPTHWISE, FEW_CHANNELS, *(op_type for _, op_type in FORMULAS)}
+    for key in device.efficiency:
+        if key not in known:
+            close = "".join(f"; did you mean '{other}'?" for other in get_close_matches(key, sorted(known), 1))
+            raise UsageError(f"device '{device.name}': unknown operator '{key}' in [efficiency]{close}")
+    return device
 
 
 def rows(facts: Facts, costs: Sequence[Cost], device: Device, scope: str = "") -> tuple[Row, ...]:
@@ -288,6 +307,7 @@ def _row(
         bound,
         cost.weight_traffic,
         of.fused if isinstance(of, Row) else steps(of),
+        None if cost.known else cost.why,
     )
 
 
@@ -302,9 +322,9 @@ def totals(annotated: Sequence[Row], program: ir.Program, facts: Facts) -> Total
     moved, of_weights = read + written, _sum([row.weight_traffic for row in annotated])
     known = [row.known for row in annotated]
     symbolic = any(row.seconds is None for row in compress(annotated, known))
-    weights = Counter(_weights(program.graph, facts))  # many are one object
-    lacking = compress(annotated, map(not_, known))
-    unknown = dict.fromkeys(f"{row.domain or 'ai.onnx'}::{row.op_type}" for row in lacking)
+    unknown: dict[str, dict[str, None]] = {}
+    for row in compress(annotated, map(not_, known)):
+        unknown.setdefault(f"{row.domain or 'ai.onnx'}::{row.op_type}", {})[row.reason or ""] = None
     return Totals(
         flops,
         _sum([row.macs for row in annotated]),
@@ -317,22 +337,16 @@ def totals(annotated: Sequence[Row], program: ir.Program, facts: Facts) -> Total
         _ratio(flops, moved),
         None if symbolic else math.fsum(row.seconds or 0.0 for row in annotated),
         None if symbolic else _main_bound(annotated),
-        _measured(elements, {v: n for v, n in weights.items() if v.dtype in _FLOATS}),
-        _measured(bytes_of, weights),
+        *stored(program.graph, facts),
         *peaks(program, facts, program.graph.outputs),
         sum(known) / len(known) if known else 1.0,
         tuple(unknown),
+        {name: "; ".join(reasons) for name, reasons in unknown.items()},
     )
 
 
 def _sum(counts: Iterable[Number]) -> Dim:
     return expr.total(count for count in counts if count is not None)
-
-
-def _measured(measure: Callable[[Value], Dim], values: Mapping[Value, int]) -> Dim:
-    """The sum of a measure of values, each so often; unknown ones left out."""
-    found = ((n, bytes_or_none(partial(measure, value))) for value, n in values.items())
-    return expr.total(n * size for n, size in found if size is not None)
 
 
 def _main_bound(annotated: Sequence[Row]) -> str | None:
@@ -341,17 +355,3 @@ def _main_bound(annotated: Sequence[Row]) -> str | None:
         if row.bound is not None and row.seconds is not None:
             spent[row.bound] = spent.get(row.bound, 0.0) + row.seconds
     return max(spent, key=spent.__getitem__) if spent else None
-
-
-def _weights(graph: ir.Graph, facts: Facts) -> Iterator[Value]:
-    """Weights of a graph and of the bodies in it: initializers, and floating tensors in Constant nodes."""
-    yield from (facts[name] for name in graph.initializers)
-    for node in graph.nodes:
-        if node.op_type == "Constant" and not node.domain:
-            value = facts[node.outputs[0]] if node.outputs else UNKNOWN
-            if value.shape and value.dtype in _FLOATS:
-                yield value
-    for (i, attribute), inner in facts.bodies.items():
-        body = graph.nodes[i].attrs.get(attribute)
-        if isinstance(body, ir.Graph):
-            yield from _weights(body, inner)

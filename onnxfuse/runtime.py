@@ -47,7 +47,7 @@ def onnxruntime() -> ModuleType:
         import onnxruntime
     except ImportError as error:
         raise MissingDependency(
-            f'onnxruntime cannot be imported ({first_line(error)}): pip install "onnxfuse[cpu]" (or [gpu], [cuda]); '
+            f'onnxruntime cannot be imported ({first_line(error)}): pip install -e ".[cpu]" (or [gpu], [cuda]); '
             "`onnxfuse optimize --no-verify` works without it"
         ) from error
     module: ModuleType = onnxruntime

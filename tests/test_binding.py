@@ -35,6 +35,8 @@ def test_formulas_by_hand() -> None:
     assert (str(relu.flops), str(relu.bytes)) == ("16·B·M", "128·B·M")
     assert str(report.totals.flops) == "272·B·M" and str(report.totals.bytes) == "224·B·M + 512"
     assert report.totals.macs.evaluate({"B": 2, "M": 3}) == 768  # type: ignore[union-attr]
+    assert onnxfuse.evaluate(report.totals.macs, {"B": 2, "M": 3}) == 768
+    assert onnxfuse.evaluate(onnxfuse.analyze(model, dims={"B": 2, "M": 3}).totals.macs, {}) == 768
     with pytest.raises(UsageError, match="no value for dimension 'M'"):
         report.totals.macs.evaluate({"B": 2})  # type: ignore[union-attr]
     data = report.to_json()
@@ -69,6 +71,53 @@ def test_a_size_that_the_data_tell_is_named() -> None:
     assert report.nodes[1].bytes.evaluate({"i.1": 5}) == 160  # type: ignore[union-attr]
     general = onnxfuse.analyze(model)
     assert general.data_dims == ("i.1",) and str(general.nodes[0].bytes_read) == "12·B"
+
+
+def test_a_size_that_only_a_peak_has_is_named() -> None:
+    """What the loop stacks is live beside z: N·4 floats for each of y.0 rounds; the cost of the loop is not known."""
+    body = """z, y = Loop(k, , x) <body = b (int64 i, bool c, float[N,4] a) => (bool c2, float[N,4] a2, float[N,4] o)
+        { c2 = Identity(c) a2 = Exp(a) o = Relu(a2) }>"""
+    report = onnxfuse.analyze(graph(body, inputs="float[N,4] x, int64 k", outputs="float[R,N,4] y"))
+    assert report.data_dims == ("y.0",) and "16·N·y.0" in str(report.totals.peak_activation_bytes)
+
+
+def test_a_sequence_of_unknown_length_leaves_no_formula_of_the_peak() -> None:
+    """The N rows of 6 floats; how many rows a sequence has is not followed as a symbol."""
+    model = graph("s = SplitToSequence <axis = 0, keepdims = 0> (x)", inputs="float[N,6] x", outputs="seq(float[6]) s")
+    assert onnxfuse.analyze(model, dims={"N": 3}).totals.peak_activation_bytes == 72
+    report = onnxfuse.analyze(model)
+    assert report.totals.peak_activation_bytes is None and report.totals.peak_activation_bytes_in_place is None
+    assert report.at_dims.totals.peak_activation_bytes == 24  # N = 1
+
+
+def test_dims_that_are_sums() -> None:
+    inputs = "float[P] p, float[S] s, float[M] m"
+    model = graph("k = Concat <axis = 0> (p, s) y = Add(k, m)", inputs=inputs, outputs="float[M] y")
+    model.graph.input[2].type.tensor_type.shape.dim[0].dim_param = "P + S"
+    report = onnxfuse.analyze(model)
+    assert report.assumed == ("P", "S") and str(report.totals.bytes) == "20·P + 20·S"  # 4·(2 + 3)·(P + S)
+    sized = onnxfuse.analyze(model, dims={"P": 7, "S": 3})
+    assert sized.assumed == () and sized.totals.bytes == 200 == onnxfuse.evaluate(report.totals.bytes, sized.dims)
+    with pytest.raises(UsageError, match=r"'P \+ S' is the sum P \+ S; give the sizes of its parts: P, S"):
+        onnxfuse.analyze(model, dims={"P + S": 10})
+
+
+def test_a_symbol_called_as_an_unnamed_axis() -> None:
+    model = graph("y = Add(a, b)", inputs="float[K,4] a, float[M,4] b", outputs="float[M,4] y")
+    model.graph.input[0].type.tensor_type.shape.dim[0].ClearField("dim_param")
+    model.graph.input[1].type.tensor_type.shape.dim[0].dim_param = "a.0"
+    assert onnxfuse.analyze(model, dims={"a.0": 3, "a.0#": 1}).totals.bytes == 4 * 4 * (1 + 3 + 3)
+
+
+def test_sizes_that_do_not_fit_the_model() -> None:
+    """A window of 3 over 1 column; and two values of 2·(M//2) and M columns, which differ where M is odd."""
+    model = graph("y = MaxPool <kernel_shape = [3]> (x) z = Relu(y)", inputs="float[1,1,M] x", outputs="float[1,1,K] z")
+    assert onnxfuse.analyze(model, dims={"M": 1}).misfit == "MaxPool 'y'"
+    assert onnxfuse.analyze(model, dims={"M": 3}).misfit is None
+    halves = "h = MaxPool <kernel_shape = [2], strides = [2]> (x) c = Concat <axis = 2> (h, h)"
+    model = graph(f"{halves} z = Concat <axis = 1> (c, x)", inputs="float[1,1,M] x", outputs="float[1,2,M] z")
+    assert onnxfuse.analyze(model, dims={"M": 5}).misfit == "Concat 'z'"
+    assert onnxfuse.analyze(model, dims={"M": 6}).misfit is None
 
 
 BY_CASES = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from onnxfuse import devices
 from onnxfuse.devices import Device
 from onnxfuse.errors import UsageError
-from onnxfuse.roofline import ridge
+from onnxfuse.roofline import find_device, ridge
 
 FOLDER = Path(devices.__file__).parent
 NUMBERS = ("bandwidth", "cache_bandwidth", "cache_bytes", "launch")
@@ -136,25 +137,77 @@ def test_find_takes_a_device_and_a_file(tmp_path: Path) -> None:
     assert mine.matrix == h200.matrix
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("title = ", "mine"),
-        ('title = "x"\n[matrix]\n[vector]\nfp32 = 1e12\n', "bandwidth"),
-        (
-            'title = "x"\nbandwidth = 1.0\ncache_bandwidth = 1.0\ncache_bytes = 1.0\nlaunch = 1.0\nefficiency = 2.0\n'
-            "[matrix]\n[vector]\nfp32 = 1e12\n[sources]\n",
-            "items",
-        ),
-        ('title = "x"\nbandwidth = "fast"\ncache_bandwidth = 1.0\ncache_bytes = 1.0\nlaunch = 1.0\n', "mine"),
-    ],
-)
-def test_a_broken_file_is_named_in_one_line(tmp_path: Path, text: str, said: str) -> None:
+GOOD = """title = "mine"
+bandwidth = 1e10
+cache_bandwidth = 2e10
+cache_bytes = 5e7
+launch = 0
+caches = [[1e6, 9e10], [5e7, 2e10]]
+[matrix]
+fp32 = 1_000_000_000_000
+[vector]
+fp32 = 1e12
+[efficiency]
+Conv = 0.5
+DepthwiseConv = 1
+[sources]
+launch = "none"
+"""
+
+
+def written(tmp_path: Path, text: str) -> Path:
     path = tmp_path / "mine.toml"
     path.write_text(text, "utf-8")
-    with pytest.raises(UsageError, match=said) as caught:
+    return path
+
+
+def test_a_file_of_ones_own(tmp_path: Path) -> None:
+    mine = find_device(written(tmp_path, GOOD))
+    assert (mine.name, mine.title, mine.launch, mine.bandwidth) == ("mine", "mine", 0.0, 1e10)
+    assert mine.caches == ((1e6, 9e10), (5e7, 2e10)) and mine.efficiency == {"Conv": 0.5, "DepthwiseConv": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("bandwidth = 1e10", "bandwidth = 0", "bandwidth is 0; give a number above 0"),
+        ("bandwidth = 1e10", 'bandwidth = "fast"', "bandwidth is 'fast'; give a number above 0"),
+        ("bandwidth = 1e10", "bandwidth = true", "bandwidth is True; give a number above 0"),
+        ("bandwidth = 1e10\n", "", "bandwidth is missing"),
+        ("launch = 0", "launch = -1", "launch is -1; give a number, 0 or more"),
+        ("launch = 0", "launch = nan", "launch is nan; give a number, 0 or more"),
+        ("cache_bytes = 5e7", "cache_bytes = inf", "cache_bytes is inf; give a number above 0"),
+        ("[1e6, 9e10]", "[1e6, 0]", "a rate in caches is 0; give a number above 0"),
+        ("[1e6, 9e10]", "[1e6]", "caches is [[1000000.0], [50000000.0, 20000000000.…; give a list of [bytes, bytes/s]"),
+        ("[vector]\nfp32 = 1e12", "[vector]\nfp32 = 0", "fp32 in [vector] is 0; give a number above 0"),
+        ("[vector]\nfp32 = 1e12", '[vector]\nfp32 = "x"', "fp32 in [vector] is 'x'; give a number above 0"),
+        ("[vector]\nfp32 = 1e12", "[vector]", "fp32 is missing in [vector]"),
+        ("[vector]\nfp32", "[vector]\nfp33", "unknown key 'fp33' in [vector]; known: fp64, fp32,"),
+        ("Conv = 0.5", "Conv = 0", "Conv in [efficiency] is 0; give a number above 0"),
+        ("Conv = 0.5", "Konv = 0.5", "unknown operator 'Konv' in [efficiency]; did you mean 'Conv'?"),
+        ("launch = 0", "launch = 0\nlunch = 1", "unknown key 'lunch' in the file; known: title, matrix,"),
+        ('title = "mine"', "title = 5", "title is 5; give a text in quotes"),
+        ('launch = "none"', "launch = 5", "launch in [sources] is 5; give a text in quotes"),
+        ('launch = "none"', 'lunch = "none"', "unknown key 'lunch' in [sources]"),
+        ("[matrix]\nfp32 = 1_000_000_000_000", "", "matrix is missing"),
+        ("title", "title =", "not a valid TOML file"),
+    ],
+)
+def test_a_broken_file_is_named_in_one_line(tmp_path: Path, old: str, new: str, said: str) -> None:
+    assert old in GOOD
+    with pytest.raises(UsageError, match=re.escape(said)) as caught:
+        find_device(written(tmp_path, GOOD.replace(old, new, 1)))
+    assert "\n" not in str(caught.value) and "device 'mine': " in str(caught.value)
+
+
+def test_a_table_is_a_table_and_a_text_is_a_text(tmp_path: Path) -> None:
+    head, _, _ = GOOD.partition("[efficiency]")
+    with pytest.raises(UsageError, match=re.escape("efficiency is 2.0; make it a table, [efficiency]")):
+        devices.find(written(tmp_path, f"efficiency = 2.0\n{head}[sources]\n"))
+    path = tmp_path / "mine.toml"
+    path.write_bytes(b"title = '\xff'")
+    with pytest.raises(UsageError, match="not a text in UTF-8"):
         devices.find(path)
-    assert "\n" not in str(caught.value)
 
 
 def test_an_unknown_device_lists_the_known_ones(tmp_path: Path) -> None:

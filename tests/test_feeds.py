@@ -84,6 +84,27 @@ def test_given_dims_are_kept(face):
         found(x, lambda s, _: True, {"height": 7})
 
 
+def test_names_that_are_sums_numbers_or_look_like_another_axis(tmp_path):
+    text = '<ir_version: 9, opset_import: ["" : 20]> g (float[P] p, float[?,M] m, int64 k) => (float y) { }'
+    model = parser.parse_model(text)
+
+    def of(name: str) -> interface.Interface:
+        model.graph.input[1].type.tensor_type.shape.dim[1].dim_param = name
+        return interface.of(model)
+
+    x = of("P + S + 1")
+    assert fd.free_dims(x) == ["P", "m.0", "S"]
+    assert found(x, lambda s, _: s["m"] == (2, 11), {"P": 7, "S": 3, "m.0": 2})["S"] == 3
+    for name in ("P + S + 1", "m.1"):
+        with pytest.raises(UsageError, match=r"is the sum P \+ S \+ 1; give the sizes of its parts: P, S"):
+            fd.resolve(x, {name: 11})
+    assert fd.free_dims(of("2")) == ["P", "m.0"]
+    assert fd.resolve(of("="), {"=": 5}) == {"=": 5}
+    assert fd.resolve(of("k="), {"k=": 5}) == {"k=": 5}  # also the key of a scalar's value
+    y = of("m.0")
+    assert fd.free_dims(y) == ["P", "m.0#", "m.0"] and fd.resolve(y, {"m.0": 5, "m.0#": 2}) == {"m.0": 5, "m.0#": 2}
+
+
 def test_nothing_found(face):
     with pytest.raises(Finding, match=r"no inputs were found.*--dim N=… --dim T=…"):
         found(face("float[N,T] x"), lambda s, _: False)

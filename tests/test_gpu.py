@@ -58,7 +58,7 @@ def test_a_package_without_the_provider():
         gpu.require(ort, CUDA)
     message = str(caught.value)
     assert message.startswith(f"the installed onnxruntime 1.0 has no {CUDA}: ")
-    assert 'pip install "onnxfuse[cuda]"' in message
+    assert 'pip install -e ".[cuda]"' in message
     assert "--provider cpu" in message
 
 
@@ -98,6 +98,4 @@ def test_a_library_that_does_not_load_is_the_reason(tmp_path):
     message = str(gpu.unusable(ort, CUDA))
     assert message.startswith(f"onnxruntime 1.0 cannot use {CUDA}: ")
     assert "libonnxruntime_providers_shared.so: cannot open shared object file" in message
-    assert message.endswith(
-        'pip install "onnxfuse[cuda]" brings CUDA and cuDNN; `--provider cpu` measures without a GPU'
-    )
+    assert message.endswith('pip install -e ".[cuda]" brings CUDA and cuDNN; `--provider cpu` measures without a GPU')

@@ -83,6 +83,17 @@ def test_a_body_adds_its_own_peak_and_captures_keep_values_alive() -> None:
     assert peak(text) == 40 + 40 + 80 + 40
 
 
+@pytest.mark.parametrize(("trips", "expected"), [(0, 40), (3, 40 + 80)])
+def test_a_loop_that_never_runs_holds_nothing_of_its_body(trips: int, expected: int) -> None:
+    """Outside there is y; in the body a and t live together."""
+    text = (
+        f"net (float[10] x) => (float[10] y) <int64 n = {{{trips}}}> {{ y = Loop (n, , x) <"
+        "body = b (int64 i, bool k, float[10] s) => (bool k2, float[10] t)"
+        "{ k2 = Identity (k) a = Sin (s) t = Sin (a) }> }"
+    )
+    assert peak(text) == expected
+
+
 def test_a_local_function_adds_the_peak_of_its_body() -> None:
     """a and y (80) around the body, which holds t and its own y (80)."""
     text = """

@@ -43,7 +43,7 @@ def test_times_side_by_side() -> None:
     """
     facts = infer(ir.read(parser.parse_model(HEAD + text)))
     seconds = {0: 10e-6, 1: 40e-6, 2: 10.5e-6, 3: 4e-6, 4: 50e-6}  # the last ones are too short, and of unknown cost
-    report = compare(Profile("m", "all", 7, {"N": 2}, facts, seconds), ONES)
+    report = compare(Profile("m", "all", 7, {"N": 2}, ("N",), facts, seconds), ONES)
     assert [n.name for n in report.nodes] == ["r", "Concat(z)", "Softmax(s)", "Identity(i)", "Odd(o)"]
     assert [n.estimated for n in report.nodes[:3]] == pytest.approx([8e-6, 16e-6, 19.998e-6])
     assert (report.nodes[3].estimated, report.nodes[4].estimated) == (0.0, None)
@@ -88,7 +88,9 @@ def test_the_graph_that_is_executed_is_the_one_that_is_timed() -> None:
 
 def test_sizes_are_found_where_none_are_given() -> None:
     report = benchmark_nodes(parser.parse_model(NETWORK), runs=1)
-    assert report.dims.keys() == {"N", "H", "W"}
+    assert report.dims.keys() == {"N", "H", "W"} == set(report.assumed)
+    some = benchmark_nodes(parser.parse_model(NETWORK), runs=1, dims={"N": 2})
+    assert some.dims["N"] == 2 and set(some.assumed) == {"H", "W"}
 
 
 def test_bad_requests_are_named(tmp_path) -> None:
@@ -111,8 +113,8 @@ def test_bad_requests_are_named(tmp_path) -> None:
 def test_json_has_stable_names() -> None:
     report = benchmark_nodes(parser.parse_model(NETWORK), runs=1, dims={"N": 1, "H": 8, "W": 8}).to_json()
     assert report.keys() == {
-        "model", "device", "device_name", "level", "runs", "dims", "shortest", "compared", "spearman", "ratio", "works",
-        "nodes",
+        "model", "device", "device_name", "level", "runs", "dims", "assumed", "shortest", "compared", "spearman",
+        "ratio", "works", "nodes",
     }  # fmt: skip
     assert report["nodes"][0].keys() == {"name", "op_type", "domain", "work", "measured", "estimated", "bound"}
     assert report["shortest"] == profiled.SHORTEST == 5e-6

@@ -58,6 +58,20 @@ def test_shorten_keeps_both_ends_and_removes_control_characters() -> None:
     assert units.shorten("a\x1b[31m\nb", 20) == "a?[31m?b"
 
 
+def test_shortened_names_stay_apart() -> None:
+    """The text that `shorten` would leave of the first two is the same; the third one has an end of its own."""
+    names = [f"/features/features.{i}/block/block.0/block.0.0/Conv_output_0_nchwc" for i in (13, 14)]
+    names += ["/classifier/classifier.3/classifier.3.0/Gemm", "short", "short"]
+    assert units.shorten(names[0], 22) == units.shorten(names[1], 22) == "/featur…output_0_nchwc"
+    assert units.shorten_apart(names, 22) == [
+        "…ures.13/block.0.0/Co…", "…ures.14/block.0.0/Co…", "/classi…ifier.3.0/Gemm", "short", "short",
+    ]  # fmt: skip
+    wide = [f"/{'a' * 40}/{i}{'b' * 40}/{j}{'c' * 40}" for i in range(3) for j in range(3)]  # differ in two places
+    short = units.shorten_apart(wide, 30)
+    assert len(set(short)) == 9 and max(map(len, short)) <= 30
+    assert units.shorten_apart(["x" * 60, "x" * 60], 20) == [units.shorten("x" * 60, 20)] * 2
+
+
 ROW = Row(
     name="/stem/conv/Conv", op_type="Conv", domain="", scope="", inputs=("x", "w"), outputs=("y",), kind="conv",
     flops=236_027_904, macs=118_013_952, transcendentals=0, bytes_read=639_744, bytes_written=3_211_264,
@@ -77,6 +91,7 @@ TOTALS = Totals(
     bytes=10_273_536, intensity=23.05, seconds=6.5e-6, bound="memory", params=9_408, weight_bytes=37_632,
     weight_traffic=37_632, activation_traffic=10_235_904, peak_activation_bytes=6_422_528,
     peak_activation_bytes_in_place=3_211_264, coverage=0.75, unknown=("my::Odd",),
+    reasons={"my::Odd": "has no cost formula"},
 )  # fmt: skip
 CANDIDATES = (
     Candidate(("/stem/conv/Conv", "relu"), ("Conv", "Relu"), 23.05, 61.5, 6_422_528, 3.3e-6, "conv_relu", None),
@@ -94,7 +109,7 @@ def analysis(nodes: tuple[Row, ...] = (VIEW, ROW, LIGHT, ALIEN), totals: Totals 
         candidates=options.pop("candidates", CANDIDATES), as_executed=False,
     )  # fmt: skip
     report.at_dims = options.pop("at_dims", report)
-    return text.analysis(report, **options)  # type: ignore[arg-type]
+    return text.analysis(report, devices.find("h200"), **options)  # type: ignore[arg-type]
 
 
 def test_analysis_says_everything_once() -> None:
@@ -109,7 +124,7 @@ def test_analysis_says_everything_once() -> None:
     assert "23.1 FLOP/byte (ridge point of the device in fp32: 103), of the nodes of known cost" in said
     assert "≥ 6.50 µs estimated, in nodes bound by memory (100 %)" in said
     assert "9.41 k parameters, 37.6 kB" in said
-    assert "the cost of 3 of 4 nodes is known; unknown for my::Odd" in said
+    assert "the cost of 3 of 4 nodes is known; unknown for my::Odd (has no cost formula)" in said
     assert re.search(r"1 +Conv → Relu +/stem/conv/Conv +23\.1 → 61\.5 +6\.42 MB +3\.30 µs +conv_relu", said)
     assert re.search(r"2 +MatMul → Gelu +fc1 +250 → 300 +4\.10 kB +1\.00 ns +all are compute-bound$", said)
 
@@ -117,18 +132,22 @@ def test_analysis_says_everything_once() -> None:
 def test_complete_totals_are_no_lower_bound() -> None:
     said = analysis((ROW,), replace(TOTALS, coverage=1.0, unknown=()))
     assert "≥" not in said
-    assert "the cost of 1 of 1 nodes is known" in said
+    assert "the cost of 1 of 1 node is known" in said
 
 
 def test_many_unknown_operators_are_not_all_named() -> None:
-    said = analysis(totals=replace(TOTALS, unknown=tuple(f"ai.onnx::Op{i}" for i in range(11))))
-    assert "unknown for Op0, Op1, Op2, Op3, Op4, Op5, Op6, Op7 and 3 more" in " ".join(said.split())
+    names = [f"ai.onnx::Op{i}" for i in range(11)]
+    alike = replace(TOTALS, unknown=tuple(names), reasons=dict.fromkeys(names, "is odd"))
+    said = " ".join(analysis(totals=alike).split())
+    assert "unknown for Op0, Op1, Op2, Op3, Op4, Op5, Op6, Op7 and 3 more (is odd)" in said
+    said = " ".join(analysis(totals=replace(alike, reasons={name: f"is {name[9:]}" for name in names})).split())
+    assert "unknown for Op0 (is Op0), Op1 (is Op1), " in said and "Op7 (is Op7) and 3 more" in said
 
 
 def test_top_counts_what_it_leaves_out_and_0_means_all() -> None:
     said = analysis(top=1)
     assert "… and 3 more nodes with 46.2 % of the time" in said
-    assert "… and 1 more candidates" in said
+    assert "… and 1 more candidate" in said
     assert "more nodes" not in analysis(top=0)
     assert "No fusion candidates." in analysis(candidates=())
 
@@ -197,7 +216,8 @@ def test_a_formula_that_leaves_nodes_out_is_a_lower_bound() -> None:
     at = SimpleNamespace(nodes=(ROW, LIGHT), totals=replace(TOTALS, coverage=1.0, unknown=()))
     totals = replace(at.totals, bytes=symbol("n") * 8, coverage=0.5, unknown=("ai.onnx::Relu",))
     said = " ".join(analysis((ROW, replace(LIGHT, op_type="If", flops=None)), totals, at_dims=at).split())
-    assert "written) ≥ 8·n" in said and "formulas leave out 1 nodes that depend on the sizes by cases: If" in said
+    assert "written) ≥ 8·n" in said
+    assert "formulas leave out 1 node, whose counts depend on the sizes by cases: If" in said
     assert "the cost of 2 of 2 nodes is known" in said
 
 
@@ -207,8 +227,19 @@ def test_sizes_that_the_data_tell() -> None:
     totals = replace(TOTALS, flops=k * 2, bytes=k * 8, intensity=None, seconds=None, bound=None, coverage=1.0)
     said = analysis((row, LIGHT), totals, data_dims=("found.0",))
     assert "FLOPs           2·found.0 (118 M MACs; 5 special functions apart)" in said
-    assert "≥ 3.50 µs estimated, without 1 nodes whose sizes only the data tell" in said
-    assert "from the data   found.0: sizes that only the data tell" in said
+    assert "≥ 3.50 µs estimated, without 1 node whose sizes the dims do not tell" in said
+    assert "other sizes     found.0: without a formula in the dims (? in the tables)" in said
+    assert re.search(r"/stem/conv/Conv +Conv +\? +\? ", said)
+
+
+def test_the_formula_keeps_the_symbols_whose_sizes_are_assumed() -> None:
+    """Of 8·batch·found.0 bytes, batch assumed as 3, there is no number: 24·found.0 is none for other batches."""
+    n, k = symbol("batch"), symbol("found.0", 0)
+    at = SimpleNamespace(nodes=(ROW,), totals=replace(TOTALS, bytes=k * 24, coverage=1.0), data_dims=("found.0",))
+    totals = replace(at.totals, bytes=n * k * 8, peak_activation_bytes=None)
+    said = " ".join(analysis((ROW,), totals, at_dims=at, data_dims=("found.0",)).split())
+    assert "memory traffic 8·batch·found.0 B" in said and "24·found.0" not in said
+    assert "of activations (at the assumed sizes; no formula)" in said
 
 
 def test_a_long_formula_is_cut_after_a_term() -> None:
@@ -221,10 +252,15 @@ def test_a_long_formula_is_cut_after_a_term() -> None:
 
 
 def test_why_a_cost_is_unknown() -> None:
-    unknown = ("ai.onnx::StringConcat", "com.microsoft::SparseToDenseMatMul", "my::Odd")
-    said = " ".join(analysis(totals=replace(TOTALS, unknown=unknown), width=200).split())
-    assert "unknown for StringConcat (works on strings), com.microsoft::SparseToDenseMatMul (multiplies by" in said
-    assert "my::Odd" in said and "lengths" not in said
+    reasons = {
+        "ai.onnx::StringConcat": "works on strings, whose lengths are not in the model",
+        "com.microsoft::SparseToDenseMatMul": "multiplies by as many elements as a sparse input holds at run time",
+        "ai.onnx::Equal": "works on strings, whose lengths are not in the model",
+    }
+    totals = replace(TOTALS, unknown=tuple(reasons), reasons=reasons)
+    said = " ".join(analysis(totals=totals, width=200).split())
+    assert "unknown for StringConcat, Equal (works on strings), com.microsoft::SparseToDenseMatMul (multiplies" in said
+    assert "lengths" not in said
 
 
 FUSION = Fusion("conv_relu", "/stem/conv/Conv", ("/stem/conv/Conv", "relu"), 6_422_528, 0, 3.3e-6)
@@ -301,6 +337,8 @@ def test_benchmark() -> None:
     for ci95, judged in {(0.9, 1.1): "No measurable difference", (0.8, 0.9): "The second is slower"}.items():
         report.ratio = SimpleNamespace(median=0.95, ci95=ci95)
         assert f"{judged}: speed-up 0.950x" in text.benchmark(report)
+    report.ratio = SimpleNamespace(median=15.339, ci95=None)
+    assert text.benchmark(report).endswith("Too few runs to tell; --runs 20 or more: median speed-up 15.339x")
 
 
 def test_devices() -> None:
@@ -321,16 +359,21 @@ def test_node_times() -> None:
     slow = NodeTime("conv_1", "Conv", "com.microsoft.nchwc", "DepthwiseConv", 20e-6, 10e-6, "memory")
     fast = NodeTime("long/" * 30 + "name", "Add", "", "Add", 30e-6, 36e-6, "compute")
     works = (WorkTime("Add", 1, 30e-6, 36e-6, 1.2), WorkTime("DepthwiseConv", 1, 20e-6, 10e-6, 0.5))
-    report = NodeReport("m.onnx", "mine", "A CPU", "all", 20, {"N": 8}, 5e-6, 2, 1.0, 0.92, works, (fast, slow))
+    report = NodeReport("m.onnx", "mine", "A CPU", "all", 20, {"N": 8}, ("N",), 5e-6, 2, 1.0, 0.92, works, (fast, slow))
     for width in (80, 100):
         said = text.node_times(report, width=width)
         assert max(len(line) for line in said.splitlines()) <= width
-        assert said.splitlines()[0] == "m.onnx on one thread of A CPU, level all, N=8"
+        assert said.splitlines()[0] == "m.onnx on one thread of A CPU, level all, assumed N=8"
         assert "2 of 2 nodes, those above 5.00 µs" in said and "device mine" in said
         assert "1.000 (Spearman)" in said
         assert "estimated 46.0 µs, measured 50.0 µs: 0.92x" in said
         assert re.search(r"DepthwiseConv +1 +20\.0 µs +40\.0 % +10\.0 µs +0\.50x", said)
         assert re.search(r"conv_1 +DepthwiseConv +20\.0 µs +10\.0 µs +0\.50x +memory", said)
         assert said.index("conv_1") < said.index("long/")  # 10 µs apart, 6 µs apart
-    empty = text.node_times(replace(report, compared=0, spearman=None, ratio=None, works=(), nodes=()))
-    assert "not defined (Spearman)" in empty and "Largest differences" not in empty
+        assert "without an estimate" not in said
+    one = replace(report, compared=1, spearman=None, ratio=0.5, works=works[1:], nodes=(slow,))
+    assert "not defined (Spearman)" in text.node_times(one)
+    blind = replace(one, compared=0, ratio=None, works=(), nodes=(replace(slow, estimated=None),))
+    said = " ".join(text.node_times(blind).split())
+    assert "compared 0 of 1 node, those above 5.00 µs; 1 without an estimate" in said
+    assert "Spearman" not in said and "Largest differences" not in said

@@ -431,6 +431,6 @@ def test_missing_onnxruntime_is_one_line(judge, monkeypatch):
     with pytest.raises(MissingDependency) as caught:
         judge(RELU, RELU)
     message = str(caught.value)
-    assert 'pip install "onnxfuse[cpu]"' in message
+    assert 'pip install -e ".[cpu]"' in message
     assert "--no-verify" in message
     assert "\n" not in message

@@ -33,13 +33,15 @@ from onnxfuse.cost import (
     tabular,  # noqa: F401
     training,  # noqa: F401
 )
+from onnxfuse.cost.quantity import COUNTS, of_counts
 from onnxfuse.cost.reasons import reason
 from onnxfuse.cost.registry import FORMULAS, FREE, Call, Cost, Unknown, bytes_or_none, op, register
+from onnxfuse.errors import UsageError
 from onnxfuse.facts import Facts
 
 __all__ = ["Call", "Cost", "costs", "has_formula", "kind", "node_cost", "op", "reason", "register", "total"]
 
-_UNKNOWN = Cost(None, None, None, None, None, None)
+_UNKNOWN = of_counts([None] * len(COUNTS))
 
 
 def has_formula(domain: str, op_type: str) -> bool:
@@ -75,7 +77,10 @@ def costs(facts: Facts) -> tuple[Cost, ...]:
 
 
 def node_cost(index: int, facts: Facts) -> Cost:
-    """The cost of node `index` of a scope; what is not known is None."""
+    """The cost of node `index` of a scope; what is not known is None, and `why` says why.
+
+    Raises UsageError where a registered formula returns something else than a Cost.
+    """
     node = facts.nodes[index]
     values = tuple(facts[name] for name in node.inputs)
     outputs = tuple(facts[name] for name in node.outputs)
@@ -83,22 +88,39 @@ def node_cost(index: int, facts: Facts) -> Cost:
     entry = FORMULAS.get((node.domain, node.op_type))
     try:
         if entry is None:
-            return _boundary(call, facts.bodies.get((index, "")))
-        if entry.kind == "control":
-            bodies = {
-                name: total(costs(facts.bodies[index, name]))
-                for name, _ in ir.subgraphs(node)
-                if (index, name) in facts.bodies
-            }
-            call = Call(node, values, outputs, call.opset, bodies, facts.trips.get(index))
-        return entry.formula(call)
-    except (Unknown, OverflowError):  # the latter where an expression grows beyond use
-        return replace(_UNKNOWN, bytes_written=bytes_or_none(call.written))
+            cost = _boundary(call, facts.bodies.get((index, "")))
+        else:
+            if facts.bodies:
+                bodies = {
+                    name: _inside(facts.bodies[index, name])
+                    for name, _ in ir.subgraphs(node)
+                    if (index, name) in facts.bodies
+                }
+                call = Call(node, values, outputs, call.opset, bodies, facts.trips.get(index))
+            cost = entry.formula(call)
+    except (Unknown, OverflowError) as error:
+        why = "its expressions grow beyond use" if isinstance(error, OverflowError) else str(error)
+        cost = replace(_UNKNOWN, bytes_written=bytes_or_none(call.written), why=why)
+    if not isinstance(cost, Cost):
+        name = f"{node.domain or 'ai.onnx'}::{node.op_type}"
+        raise UsageError(f"the cost formula of {name} returns {type(cost).__name__}, not a Cost; return call.cost(…)")
+    return cost if cost.known or cost.why else replace(cost, why=call.missing())
+
+
+def _inside(body: Facts) -> Cost:
+    """The cost of one execution of a body; `why` names the node of it that is unknown."""
+    prices = costs(body)
+    first = next((i for i, cost in enumerate(prices) if not cost.known), None)
+    why = "" if first is None else f"holds {body.nodes[first].op_type}: {prices[first].why}"
+    return replace(total(prices), why=why)
 
 
 def _boundary(call: Call, body: Facts | None) -> Cost:
     """The operations of a local function's body, the bytes of its boundary; without a body the former are unknown."""
-    inside = _UNKNOWN if body is None else total(costs(body))
+    if body is None:
+        inside = replace(_UNKNOWN, why=reason(call.node.domain, call.node.op_type) or "has no cost formula")
+    else:
+        inside = _inside(body)
     read, written = bytes_or_none(call.read), bytes_or_none(call.written)
     weights = call.weight_traffic(read, written)
-    return Cost(inside.macs, inside.arith, inside.transcendentals, read, written, weights)
+    return Cost(inside.macs, inside.arith, inside.transcendentals, read, written, weights, inside.why)

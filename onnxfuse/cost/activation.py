@@ -23,7 +23,7 @@ def activation(name: str, n: Dim) -> tuple[Dim, Dim]:
     """(FLOPs, transcendentals) of an activation over n elements. Raises Unknown for a name not in the table."""
     counts = _COUNTS.get(name.lower()) if isinstance(name, str) else None
     if counts is None:
-        raise Unknown
+        raise Unknown(f"its activation {name!r} has no formula")
     return counts[0] * n, counts[1] * n
 
 

@@ -23,7 +23,7 @@ def heads_of(shape: Shape, heads: int) -> tuple[Dim, Dim, Dim, Dim]:
     if len(shape) == 4:
         return shape[0], shape[1], shape[2], shape[3]
     if len(shape) != 3 or not heads:
-        raise Unknown
+        raise Unknown("its number of heads is missing")
     return shape[0], heads, shape[1], shape[2] // heads
 
 
@@ -42,12 +42,18 @@ def attention(call: Call) -> Cost:
 
 @op("FlexAttention", kind="attention", domain="ai.onnx.preview")
 def flex_attention(call: Call) -> Cost:
-    """q (B, Hq, Sq, D), k (B, Hkv, Skv, D), v (B, Hkv, Skv, Dv); what a graph does to the scores is not known."""
-    if "score_mod" in call.node.attrs or "prob_mod" in call.node.attrs:
-        raise Unknown
+    """q (B, Hq, Sq, D), k (B, Hkv, Skv, D), v (B, Hkv, Skv, Dv).
+
+    The graphs that change scores and probabilities are fused too: their operations count, their bytes do not.
+    """
     b, heads, sq, d = call.shape(0, 4)
     scores = b * heads * sq * call.shape(1, 4)[2]
-    return attended(call, scores * (d + call.shape(2, 4)[3]), scores, masked=False)
+    cost = attended(call, scores * (d + call.shape(2, 4)[3]), scores, masked=False)
+    for name in ("score_mod", "prob_mod"):
+        if name in call.node.attrs:
+            body = call.body(name)
+            cost = cost + Cost(body.macs, body.arith, body.transcendentals, why=body.why)
+    return cost
 
 
 @op("MultiHeadAttention", kind="attention", domain="com.microsoft")
@@ -59,7 +65,7 @@ def multi_head_attention(call: Call) -> Cost:
     heads = call.attr("num_heads", 0)
     q = call.shape(0)
     if not heads:
-        raise Unknown
+        raise Unknown("its num_heads is missing")
     if len(q) == 5:
         b, sq, d = q[0], q[1], q[4]
         skv, dv = sq, d
@@ -84,7 +90,7 @@ def group_query_attention(call: Call) -> Cost:
     """q (B, S, Hq·D), k, v (B, S, Hkv·D), or all packed in q; past and present k are (B, Hkv, T, D). Causal."""
     q, heads, kv_heads = call.shape(0), call.attr("num_heads", 0), call.attr("kv_num_heads", 0)
     if len(q) != 3 or not heads or not kv_heads:
-        raise Unknown
+        raise Unknown("its num_heads or kv_num_heads is missing")
     d = q[2] // heads if call.has(1) else q[2] // (heads + 2 * kv_heads)
     total = call.out_shape(1, 4)[2]
     scores = q[0] * heads * q[1] * total
@@ -102,7 +108,7 @@ def rotary_embedding(call: Call) -> Cost:
     if len(shape) == 4:
         return call.cost(arith=3 * prod(shape[:3]) * part)
     if not heads:
-        raise Unknown
+        raise Unknown("its num_heads is missing")
     return call.cost(arith=3 * prod(shape[:2]) * heads * part)
 
 

@@ -19,7 +19,7 @@ _MS = "com.microsoft"
 def _heads(call: Call) -> int:
     heads = call.attr("num_heads", 0)
     if not isinstance(heads, int) or heads < 1:
-        raise Unknown
+        raise Unknown("its num_heads is missing")
     return heads
 
 
@@ -95,7 +95,7 @@ def decoder_masked_multi_head_attention(call: Call) -> Cost:
 def decoder_attention(call: Call) -> Cost:
     """q (S, B, C), k (T, B, C), wq (C, C), wkv (C, 2·C), bias, mask, caches. With a cache, flags in the data decide."""
     if call.has(6) or call.has(7):
-        raise Unknown
+        raise Unknown("flags in the data say what it does with its cache")
     q, k, heads = call.shape(0, 3), call.shape(1, 3), _heads(call)
     scores = q[1] * heads * q[0] * k[0]
     macs = call.size(0) * q[2] + call.size(1) * 2 * q[2] + scores // heads * q[2] * 2
@@ -133,7 +133,7 @@ def _cached(call: Call, scores: Dim, cache: tuple[int, ...], reach: Dim, rotary:
     """
     q, heads, kv_heads = call.shape(0), _heads(call), call.attr("kv_num_heads", 0)
     if not q or not isinstance(kv_heads, int) or kv_heads < 1:
-        raise Unknown
+        raise Unknown("its kv_num_heads is missing")
     width = call.out_shape(0, len(q))[-1]
     d = q[-1] // heads if call.has(1) else q[-1] // (heads + 2 * kv_heads)
     tokens = prod(q[:-1])

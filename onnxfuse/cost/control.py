@@ -5,12 +5,9 @@ expression; where it is not known, neither is the cost.
 
 from __future__ import annotations
 
-from dataclasses import fields
-
+from onnxfuse.cost.quantity import COUNTS, of_counts
 from onnxfuse.cost.registry import Call, Cost, Number, bytes_of, bytes_or_none, op
 from onnxfuse.facts.expr import Dim, Expr, dmax, provably_nonnegative
-
-_FIELDS = [field.name for field in fields(Cost)]
 
 
 def larger(a: Cost, b: Cost) -> Cost:
@@ -21,7 +18,7 @@ def larger(a: Cost, b: Cost) -> Cost:
     """
     for first, second in ((a.flops, b.flops), (a.bytes, b.bytes)):
         if first is None or second is None:
-            return Cost(*[_max(getattr(a, name), getattr(b, name)) for name in _FIELDS])
+            return of_counts([_max(getattr(a, name), getattr(b, name)) for name in COUNTS], a.why or b.why)
         if first != second:
             lead = first - second
             break
@@ -31,7 +28,8 @@ def larger(a: Cost, b: Cost) -> Cost:
         return a
     if provably_nonnegative(-lead - 1):
         return b
-    return Cost(*[_max(getattr(a, name), getattr(b, name), lead) for name in _FIELDS])
+    counts = [_max(getattr(a, name), getattr(b, name), lead) for name in COUNTS]
+    return of_counts(counts, "the sizes decide which branch is the larger one" if None in counts else "")
 
 
 def _max(a: Number, b: Number, lead: Dim | None = None) -> Number:

@@ -82,7 +82,7 @@ def causal_conv(call: Call) -> Cost:
 def varlen_causal_conv(call: Call) -> Cost:
     """x (tokens, C), w (C, 1, k), lengths, bias, state; kernels that change from token to token are not counted."""
     if call.has(6):
-        raise Unknown
+        raise Unknown("kernels that change from token to token are not counted")
     return call.cost(macs=call.out_size() * prod(call.shape(1)[1:]), arith=_bias(call, 3)) + fused(call)
 
 

@@ -20,7 +20,7 @@ def _experts(call: Call, inner: Dim, weights: Dim, biases: Dim, tables: tuple[in
     """
     x, experts, k = call.shape(0, 2, 3), call.shape(1, 2)[1], call.attr("k", 1)
     if not isinstance(k, int) or k < 1:
-        raise Unknown
+        raise Unknown("its number of experts a token is not known")
     tokens = prod(x[:-1])
     chosen, touched = tokens * k, dmin(experts, tokens * k)
     name = str(call.attr("activation_type", "swiglu" if call.node.op_type == "MoEPacked" else "relu"))

@@ -39,7 +39,7 @@ def branchwise_rms_norm(call: Call) -> Cost:
 def _branches(call: Call, grouped: int) -> int:
     branches = call.attr("num_branches", 0) or grouped
     if not isinstance(branches, int) or branches < 1:
-        raise Unknown
+        raise Unknown("its number of branches is not known")
     return branches
 
 

@@ -7,8 +7,9 @@ the operand. Einsum is evaluated from left to right in pairs, each step costing 
 from __future__ import annotations
 
 from onnxfuse.cost.activation import activation, swiglu_counts
-from onnxfuse.cost.registry import Call, Cost, Unknown, op, prod
-from onnxfuse.facts.expr import Dim
+from onnxfuse.cost.registry import Call, Cost, Unknown, bytes_of, op, prod
+from onnxfuse.facts.expr import Dim, dmax
+from onnxfuse.facts.value import Value
 
 
 def _zero_points(call: Call, a: int, a_zero: int, b: int, b_zero: int) -> Dim:
@@ -18,7 +19,7 @@ def _zero_points(call: Call, a: int, a_zero: int, b: int, b_zero: int) -> Dim:
 def _contracted(call: Call, i: int = 0) -> Dim:
     shape = call.shape(i)
     if not shape:
-        raise Unknown
+        raise Unknown("an operand is a scalar")
     return shape[-1]
 
 
@@ -117,7 +118,7 @@ def fused_matmul(call: Call) -> Cost:
     if call.attr("transBatchA", 0) and len(a) > 2:
         a = (*a[1:-1], a[0], a[-1])
     if not a:
-        raise Unknown
+        raise Unknown("an operand is a scalar")
     k = a[-2] if call.attr("transA", 0) and len(a) > 1 else a[-1]
     arith = n if call.attr("alpha", 1.0) != 1 else 0
     flops, special = activation(call.attr("activation", ""), n)
@@ -133,10 +134,15 @@ def gemm_fast_gelu(call: Call) -> Cost:
 
 @op("Einsum", kind="matmul")
 def einsum(call: Call) -> Cost:
-    """Pairs from left to right; labels that nothing later needs are summed in the step. One operand: a reduction."""
+    """Pairs from left to right; labels that nothing later needs are summed in the step.
+
+    One operand: a reduction, of the diagonal where it has a label twice.
+    """
     terms, result, sizes = _labels(call)
     if len(terms) == 1:
-        return call.cost(arith=call.size(0) - call.out_size() if set(terms[0]) - set(result) else 0)
+        taken = tuple(sizes[label] for label in dict.fromkeys(terms[0]))
+        arith = dmax(prod(taken) - call.out_size(), 0) if set(terms[0]) - set(result) else 0
+        return call.cost(arith=arith, read=bytes_of(Value(call.input(0).dtype, taken)))
     macs: Dim = 0
     left = set(terms[0])
     for i, term in enumerate(terms[1:], 2):
@@ -169,5 +175,5 @@ def _term(text: str, rank: int) -> list[str]:
     before, dots, after = text.partition("...")
     under = rank - len(before) - len(after)
     if under < 0 or (not dots and under):
-        raise Unknown
+        raise Unknown("its equation does not fit the shapes")
     return [*before, *(str(i) for i in range(under, 0, -1)), *after]

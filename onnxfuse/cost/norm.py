@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from onnxfuse.cost.activation import fused
 from onnxfuse.cost.registry import NHWC, Call, Cost, bytes_of, op, prod
-from onnxfuse.facts.expr import Dim
+from onnxfuse.facts.expr import Dim, dmax
 
 
 def _softmax_rows(call: Call) -> Dim:
@@ -24,9 +24,9 @@ def _softmax_rows(call: Call) -> Dim:
 @op("Softmax", kind="norm")
 @op("QLinearSoftmax", kind="norm", domain="com.microsoft")
 def softmax(call: Call) -> Cost:
-    """max, subtract, exp, sum, divide."""
+    """max, subtract, exp, sum, divide; nothing of empty rows."""
     n = call.size(0)
-    return call.cost(arith=4 * n - 2 * _softmax_rows(call), transcendentals=n)
+    return call.cost(arith=dmax(4 * n - 2 * _softmax_rows(call), 0), transcendentals=n)
 
 
 @op("LogSoftmax", kind="norm")
@@ -38,8 +38,8 @@ def log_softmax(call: Call) -> Cost:
 
 @op("Hardmax", kind="norm")
 def hardmax(call: Call) -> Cost:
-    """max."""
-    return call.cost(arith=call.size(0) - _softmax_rows(call))
+    """max; nothing of empty rows."""
+    return call.cost(arith=dmax(call.size(0) - _softmax_rows(call), 0))
 
 
 @op("BiasSoftmax", kind="norm", domain="com.microsoft")

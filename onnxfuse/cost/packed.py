@@ -20,7 +20,7 @@ def _sizes(call: Call, *names: str) -> list[int]:
     """These integer attributes. Raises Unknown where one is missing."""
     found = [call.attr(name, None) for name in names]
     if not all(isinstance(n, int) and n > 0 for n in found):
-        raise Unknown
+        raise Unknown(f"its attributes {', '.join(names)} are not all given")
     return found
 
 
@@ -28,7 +28,7 @@ def _rows(call: Call, k: Dim) -> Dim:
     """Rows of a (…, K). Raises Unknown where its last axis is something else."""
     shape = call.shape(0)
     if not shape or (isinstance(shape[-1], int) and shape[-1] != k):
-        raise Unknown
+        raise Unknown("the last axis of its input is not K")
     return prod(shape[:-1])
 
 
@@ -60,7 +60,7 @@ def matmul_fpq4(call: Call) -> Cost:
     """a (…, K), a blob of K·N weights, its shape."""
     a, out = call.shape(0), call.out_shape()
     if not a or not out:
-        raise Unknown
+        raise Unknown("an operand is a scalar")
     return call.cost(macs=prod(out) * a[-1], arith=2 * a[-1] * out[-1])
 
 
@@ -115,7 +115,7 @@ def matmul_nbits_qlora(call: Call) -> Cost:
     k, columns = _sizes(call, "K", "N")
     rows, rank = _rows(call, k), call.shape(3)[:1]
     if not rank:
-        raise Unknown
+        raise Unknown("its adapter is a scalar")
     r = rank[0]
     weights = k * columns + r * (k + columns)
     added = 0 if isinstance(r, int) and r == 0 else rows * columns
@@ -131,7 +131,7 @@ def gather_block_quantized(call: Call) -> Cost:
     n, block, dtype = call.out_size(), call.attr("block_size", 128), call.input(0).dtype
     bits = call.attr("bits", 4) if dtype == T.UINT8 else BITS.get(dtype, 0)
     if not isinstance(bits, int) or not isinstance(block, int) or bits < 1 or block < 0:
-        raise Unknown
+        raise Unknown("its block_size or its bits are not known")
     read = ceil_div(n * bits, 8) + bytes_of(call.input(1))
     for parameter in (2, 3):
         if call.has(parameter):

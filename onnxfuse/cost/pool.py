@@ -12,7 +12,7 @@ from onnxfuse.facts.expr import Dim
 def _taps(call: Call) -> int:
     kernel = call.attr("kernel_shape", None)
     if not kernel:
-        raise Unknown
+        raise Unknown("its kernel_shape is missing")
     return math.prod(kernel)
 
 

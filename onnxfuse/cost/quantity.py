@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 
 from onnxfuse.facts.expr import Dim, ceil_div
@@ -20,7 +20,10 @@ BITS: Mapping[int, int] = {
 
 
 class Unknown(Exception):
-    """A formula asked for a fact that is not known; the cost of the node is unknown."""
+    """A formula asked for a fact that is not known; the cost of the node is unknown.
+
+    Its text says which fact, as `Cost.why` has it; without one it is a shape or a type (see `Call.missing`).
+    """
 
 
 def _plus(a: Number, b: Number) -> Number:
@@ -41,6 +44,7 @@ class Cost:
     macs: multiply-accumulates; arith: FLOPs beside 2·macs; transcendentals: calls of special functions.
     bytes_read, bytes_written: traffic of the node taken alone. weight_traffic: those of them that are weights, i.e.
         constants and what is computed from constants alone; a share of the bytes, so that equality leaves it out.
+    why: why a field is unknown, as the end of a sentence that starts with the operator's name; "" where none is.
     """
 
     macs: Number = 0
@@ -49,6 +53,7 @@ class Cost:
     bytes_read: Number = 0
     bytes_written: Number = 0
     weight_traffic: Number = field(default=0, compare=False)
+    why: str = field(default="", compare=False)
 
     @property
     def known(self) -> bool:
@@ -79,6 +84,7 @@ class Cost:
             _plus(self.bytes_read, other.bytes_read),
             _plus(self.bytes_written, other.bytes_written),
             _plus(self.weight_traffic, other.weight_traffic),
+            self.why or other.why,
         )
 
     def scaled(self, n: Number) -> Cost:
@@ -90,10 +96,18 @@ class Cost:
             _times(self.bytes_read, n),
             _times(self.bytes_written, n),
             _times(self.weight_traffic, n),
+            self.why if n is not None else self.why or "its trip count is not known",
         )
 
 
+def of_counts(counts: Sequence[Number], why: str = "") -> Cost:
+    """A cost of its counts, in the order of `COUNTS`."""
+    macs, arith, transcendentals, bytes_read, bytes_written, weight_traffic = counts
+    return Cost(macs, arith, transcendentals, bytes_read, bytes_written, weight_traffic, why)
+
+
 FREE = Cost()
+COUNTS = tuple(f.name for f in fields(Cost) if f.name != "why")  # the fields that are numbers
 
 
 @lru_cache(maxsize=1 << 14)

@@ -6,20 +6,20 @@ from collections.abc import Mapping
 
 from onnxfuse import ir
 
-_STRINGS = "works on strings, whose lengths are not in the model"
+STRINGS = "works on strings, whose lengths are not in the model"
 _MAP = "works on maps, whose sizes are not in the model"
 
 _TABLE: Mapping[str, Mapping[str, str]] = {  # domain -> reason -> operators
     "": {
-        _STRINGS: "RegexFullMatch StringConcat StringNormalizer StringSplit",
+        STRINGS: "RegexFullMatch StringConcat StringNormalizer StringSplit",
         "counts the n-grams that it finds in the data": "TfIdfVectorizer",
         "decodes a compressed image of unknown size": "ImageDecoder",
         "pools areas whose sizes are in the boxes": "MaxRoiPool",
     },
-    "ai.onnx.ml": {_MAP: "CastMap DictVectorizer ZipMap", _STRINGS: "CategoryMapper"},
+    "ai.onnx.ml": {_MAP: "CastMap DictVectorizer ZipMap", STRINGS: "CategoryMapper"},
     "ai.onnx.preview.training": {"differentiates a part of the graph that it only names": "Gradient"},
     "com.microsoft": {
-        _STRINGS: "Tokenizer",
+        STRINGS: "Tokenizer",
         "decodes until the end token comes, so its data say how often its graphs run": (
             "BeamSearch GreedySearch Sampling WhisperBeamSearch"
         ),

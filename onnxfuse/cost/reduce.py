@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from onnxfuse.cost.registry import NCHWC, NHWC, Call, Cost, op
+from onnxfuse.facts.expr import Dim, dmax
 
 _PLAIN = ("ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ArgMax", "ArgMin", "GlobalMaxPool")
 
@@ -13,7 +14,12 @@ _PLAIN = ("ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ArgMax", "ArgMin
 @op("GlobalMaxPool", kind="reduction", domain=NHWC)
 def reduce(call: Call) -> Cost:
     """in − out."""
-    return call.cost(arith=call.size(0) - call.out_size())
+    return call.cost(arith=_joined(call))
+
+
+def _joined(call: Call) -> Dim:
+    """in − out, how often two are made one; 0 where nothing is reduced to the neutral element."""
+    return dmax(call.size(0) - call.out_size(), 0)
 
 
 @op("ReduceMean", "GlobalAveragePool", kind="reduction")
@@ -28,28 +34,25 @@ def reduce_mean(call: Call) -> Cost:
 @op("ReduceL1", "ReduceSumSquare", kind="reduction")
 def reduce_mapped(call: Call) -> Cost:
     """One square or absolute value an element first."""
-    return call.cost(arith=2 * call.size(0) - call.out_size())
+    return call.cost(arith=call.size(0) + _joined(call))
 
 
 @op("ReduceL2", kind="reduction")
 def reduce_l2(call: Call) -> Cost:
     """Squares, sum, square root."""
-    out = call.out_size()
-    return call.cost(arith=2 * call.size(0) - out, transcendentals=out)
+    return call.cost(arith=call.size(0) + _joined(call), transcendentals=call.out_size())
 
 
 @op("ReduceLogSum", kind="reduction")
 def reduce_log_sum(call: Call) -> Cost:
     """Sum, log."""
-    out = call.out_size()
-    return call.cost(arith=call.size(0) - out, transcendentals=out)
+    return call.cost(arith=_joined(call), transcendentals=call.out_size())
 
 
 @op("ReduceLogSumExp", kind="reduction")
 def reduce_log_sum_exp(call: Call) -> Cost:
     """exp, sum, log."""
-    n, out = call.size(0), call.out_size()
-    return call.cost(arith=n - out, transcendentals=n + out)
+    return call.cost(arith=_joined(call), transcendentals=call.size(0) + call.out_size())
 
 
 @op("GlobalLpPool", kind="reduction")
@@ -58,8 +61,8 @@ def global_lp_pool(call: Call) -> Cost:
     """p = 1 is a sum of absolute values, p = 2 (the default) a norm, any other p takes a power an element."""
     n, out, p = call.size(0), call.out_size(), call.attr("p", 2)
     if p in (1, 2):
-        return call.cost(arith=2 * n - out, transcendentals=out if p == 2 else 0)
-    return call.cost(arith=n - out, transcendentals=n + out)
+        return call.cost(arith=n + _joined(call), transcendentals=out if p == 2 else 0)
+    return call.cost(arith=_joined(call), transcendentals=n + out)
 
 
 @op("CumSum", "CumProd", kind="reduction")
@@ -70,4 +73,4 @@ def cumulate(call: Call) -> Cost:
     if axis is None or axis.size != 1 or not -len(shape) <= axis.item() < len(shape):
         return call.cost(arith=n)
     length = shape[axis.item()]
-    return call.cost(arith=0 if isinstance(length, int) and length == 0 else n - n // length)
+    return call.cost(arith=0 if isinstance(length, int) and length == 0 else dmax(n - n // length, 0))

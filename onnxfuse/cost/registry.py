@@ -16,8 +16,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from onnx import TensorProto as T
+
 from onnxfuse import ir
-from onnxfuse.cost.quantity import FREE, Cost, Number, Unknown, bytes_of, bytes_or_none, elements, prod
+from onnxfuse.cost.quantity import BITS, FREE, Cost, Number, Unknown, bytes_of, bytes_or_none, elements, prod
+from onnxfuse.cost.reasons import STRINGS
 from onnxfuse.errors import UsageError
 from onnxfuse.facts.expr import Dim, dmin
 from onnxfuse.facts.value import UNKNOWN, Shape, Value
@@ -63,8 +66,10 @@ class Call:
     def shape(self, i: int, *ranks: int) -> Shape:
         """Dims of input i. Raises Unknown, also where it has none of the given ranks."""
         shape = self.input(i).shape
-        if shape is None or (ranks and len(shape) not in ranks):
+        if shape is None:
             raise Unknown
+        if ranks and len(shape) not in ranks:
+            raise Unknown(f"its input {i} has the rank {len(shape)}")
         return shape
 
     def output(self, i: int = 0) -> Value:
@@ -74,8 +79,10 @@ class Call:
     def out_shape(self, i: int = 0, *ranks: int) -> Shape:
         """Dims of output i. Raises Unknown, also where it has none of the given ranks."""
         shape = self.output(i).shape
-        if shape is None or (ranks and len(shape) not in ranks):
+        if shape is None:
             raise Unknown
+        if ranks and len(shape) not in ranks:
+            raise Unknown(f"its output {i} has the rank {len(shape)}")
         return shape
 
     def size(self, i: int) -> Dim:
@@ -90,13 +97,13 @@ class Call:
         """The attribute `axis`, counted from the front. Raises Unknown when out of range."""
         axis = self.attr("axis", default)
         if not isinstance(axis, int) or not -rank <= axis <= rank:
-            raise Unknown
+            raise Unknown("its axis is out of range")
         return axis + rank if axis < 0 else axis
 
     def body(self, name: str) -> Cost:
         """The cost of one execution of a graph attribute. Raises Unknown."""
         if name not in self.bodies:
-            raise Unknown
+            raise Unknown("the sizes that its body works on are not known")
         return self.bodies[name]
 
     def read(self, *indices: int) -> Dim:
@@ -107,6 +114,22 @@ class Call:
         distinct = dict([pairs[i] for i in indices if i < len(pairs)] if indices else pairs)
         distinct.pop("", None)
         return bytes_of(*distinct.values())
+
+    def missing(self) -> str:
+        """What of the connected values is not known, as `Cost.why` has it."""
+        inputs, outputs = (
+            [value for name, value in zip(names, values, strict=True) if name and value.items is None]
+            for names, values in ((self.node.inputs, self.inputs), (self.node.outputs, self.outputs))
+        )
+        if any(value.dtype == T.STRING for value in (*inputs, *outputs)):
+            return STRINGS
+        if any(value.shape is None for value in inputs):
+            return "the shape of an input is not known"
+        if any(value.shape is None for value in outputs):
+            return "the shape of its output is not known"
+        if any(value.dtype not in BITS for value in (*inputs, *outputs)):
+            return "the type of an input or output is not known"
+        return "its shapes do not fit its formula"
 
     def written(self) -> Dim:
         """Bytes of the connected outputs. Raises Unknown."""

@@ -14,7 +14,7 @@ _BASE = {"nearest": 1, "linear": 2, "bilinear": 2, "cubic": 4, "bicubic": 4}
 def _taps(mode: str, dimensions: int) -> int:
     base = _BASE.get(mode)
     if base is None:
-        raise Unknown
+        raise Unknown(f"its mode {mode!r} has no formula")
     return int(base**dimensions)
 
 
@@ -55,7 +55,7 @@ def roi_align(call: Call) -> Cost:
     """sampling_ratio² bilinear samples of 8 FLOPs an output element; ratio 0 depends on the boxes."""
     ratio = call.attr("sampling_ratio", 0)
     if ratio == 0:
-        raise Unknown
+        raise Unknown("takes as many samples as the boxes say")
     return _boxes(call, 8 * ratio**2 * call.out_size(), 4 * ratio**2)
 
 

@@ -37,6 +37,6 @@ def ngram_hash(call: Call) -> Cost:
     """ids -> hashes (…, heads): n multiplications for the n-grams of length 2 … max, then modulo and offset a head."""
     longest = call.attr("max_ngram_size", 0)
     if not isinstance(longest, int) or longest < 2:
-        raise Unknown
+        raise Unknown("its max_ngram_size is missing")
     offset = 1 if call.has(4 if call.node.op_type == "NGramHashMapping" else 5) else 0
     return call.cost(arith=call.size(0) * sum(range(2, longest + 1)) + (1 + offset) * call.out_size())

@@ -15,7 +15,8 @@ from onnxfuse.facts.value import Shape
 
 def _fft(n: Dim) -> int:
     if not isinstance(n, int) or n < 1:
-        raise Unknown  # a logarithm is not an integer expression
+        # a logarithm is not an integer expression
+        raise Unknown("the length of its transform is not known as a number")
     return round(5 * n * math.log2(n))
 
 
@@ -27,16 +28,16 @@ def dft(call: Call) -> Cost:
     if call.has(2):
         given = call.input(2).data
         if given is None:
-            raise Unknown
+            raise Unknown("its axis is not known")
         axis = given.item()
     if not -len(shape) <= axis < len(shape) - 1:
-        raise Unknown
+        raise Unknown("its axis is out of range")
     axis %= len(shape)
     n: Dim = shape[axis]
     if call.has(1):
         length = call.input(1).data
         if length is None:
-            raise Unknown
+            raise Unknown("its dft_length is not known")
         n = length.item()
     batch = prod(shape[:axis]) * prod(shape[axis + 1 : -1])
     flops = _fft(n)
@@ -48,7 +49,7 @@ def rfft(call: Call) -> Cost:
     """(…, n) real <-> (…, n/2 + 1, 2): half of a complex transform of the last `signal_ndim` axes of the real side."""
     real = call.shape(0) if call.node.op_type == "Rfft" else call.out_shape()
     if call.attr("signal_ndim", 1) != 1 or not real:
-        raise Unknown
+        raise Unknown("it transforms more than one axis")
     return call.cost(arith=prod(real[:-1]) * (_fft(real[-1]) // 2))
 
 
@@ -58,7 +59,7 @@ def stft(call: Call) -> Cost:
     if call.has(3):
         length = call.input(3).data
         if length is None:
-            raise Unknown
+            raise Unknown("its frame_length is not known")
         n: Dim = length.item()
     else:
         n = call.size(2)
@@ -95,7 +96,7 @@ def blackman_window(call: Call) -> Cost:
 def _cubed(shape: Shape) -> Dim:
     """n³ for each matrix (…, n, n)."""
     if len(shape) < 2:
-        raise Unknown
+        raise Unknown("its input is not a matrix")
     return prod(shape) * shape[-1]
 
 

@@ -93,7 +93,7 @@ def attn_lstm(call: Call) -> Cost:
     v (D, A), memory (11), …, attention layer (D, depth + H, A').
     """
     if not all(map(call.has, (8, 9, 10, 11))):
-        raise Unknown
+        raise Unknown("an input that it needs is missing")
     x, w, r = call.shape(0, 3), call.shape(1, 3), call.shape(2, 3)
     memory, a = call.shape(11, 3), call.shape(8, 3)[2]
     hidden, steps = r[2], memory[1]

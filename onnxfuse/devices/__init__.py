@@ -6,13 +6,13 @@ A device file has `title`, the tables `[matrix]` and `[vector]` and scalar rates
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from pathlib import Path
 
+from onnxfuse.devices import file
 from onnxfuse.errors import UsageError
 
 
@@ -70,17 +70,10 @@ def find(name: str | Path | Device) -> Device:
             return _parse(Path(text).stem, Path(text).read_text("utf-8"))
         except OSError as error:
             raise UsageError(f"device file {text}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise UsageError(f"device file {text}: not a text in UTF-8") from error
     raise UsageError(f"unknown device '{text}'; known: {', '.join(names())}, or the path of a .toml file")
 
 
 def _parse(name: str, text: str) -> Device:
-    try:
-        d = tomllib.loads(text)
-        return Device(
-            name, d["title"], d["matrix"], d["vector"], float(d["bandwidth"]), float(d["cache_bandwidth"]),
-            float(d["cache_bytes"]), float(d["launch"]), d["sources"],
-            {work: float(share) for work, share in d.get("efficiency", {}).items()},
-            tuple((float(size), float(rate)) for size, rate in d.get("caches", ())),
-        )  # fmt: skip
-    except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UsageError(f"device '{name}': not a valid device file: {error}") from error
+    return Device(name, **file.fields(name, text))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from onnxfuse.facts.expr import Dim, Expr, dmax, dmin, provably_nonnegative, symbol
+from onnxfuse.facts.expr import Dim, Expr, dmax, dmin, symbol
 from onnxfuse.facts.value import UNKNOWN, Shape, Value
 from onnxfuse.ir import Node
 
@@ -198,7 +198,7 @@ def same_dim(dims: Iterable[Dim]) -> Dim:
     return best
 
 
-def broadcast(c: Call, shapes: Sequence[Shape]) -> Shape:
+def broadcast(shapes: Sequence[Shape]) -> Shape:
     """Numpy's multidirectional broadcasting. Unclear where it is impossible."""
     first = shapes[0]
     for s in shapes:
@@ -224,16 +224,10 @@ def broadcast(c: Call, shapes: Sequence[Shape]) -> Shape:
                     raise Unclear
                 best = d
             elif not isinstance(best, int):  # one of them is 1, or they are equal
-                best = _either(best, d) or c.fresh(0, axis)
+                # The larger one, but 0 where one is 0. Neither is negative where the model runs.
+                best = dmax(best, d, 0) * dmax(dmin(best, d, 1), 0)
         out.append(best)
     return tuple(out)
-
-
-def _either(a: Dim, b: Dim) -> Dim | None:
-    """The broadcast of two dims that fit: the larger one, but 0 where one is 0. None where signs are not known."""
-    if not (provably_nonnegative(a) and provably_nonnegative(b)):
-        return None
-    return dmax(a, b) * dmin(1, a, b)
 
 
 def array(elements: Sequence[object], shape: Sequence[int] | None = None) -> np.ndarray:

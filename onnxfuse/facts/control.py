@@ -1,4 +1,4 @@
-"""Facts across If, Loop, Scan and calls of local functions."""
+"""Facts across If, Loop, Scan, FlexAttention and calls of local functions."""
 
 from __future__ import annotations
 
@@ -212,6 +212,22 @@ def _scan(engine: Engine, facts: Facts, i: int, node: Node, inputs: Sequence[Val
         at = normal_axis(axis, len(value.shape) + 1)
         out.append(Value(value.dtype, (*batch, *value.shape[:at], trips, *value.shape[at:])))
     return out
+
+
+@control("ai.onnx.preview:FlexAttention")
+def _flex_attention(engine: Engine, facts: Facts, i: int, node: Node, inputs: Sequence[Value]) -> list[Value]:
+    """q (B, Hq, Sq, D), k (B, Hkv, Skv, D), v (B, Hkv, Skv, Dv); its graphs see scores of (B, Hq, Sq, Skv)."""
+    q, k, v = (value.shape for value in inputs)
+    if q is None or v is None or len(q) != 4 or len(v) != 4:
+        raise Unclear
+    precision = node.attrs.get("softmax_precision") or (T.DOUBLE if inputs[0].dtype == T.DOUBLE else T.FLOAT)
+    if isinstance(precision, int) and k is not None and len(k) == 4:
+        scores = Value(precision, (*q[:3], k[2]))
+        for name in ("score_mod", "prob_mod"):
+            graph = node.attrs.get(name)
+            if isinstance(graph, Graph) and len(graph.inputs) == 1:
+                facts.bodies[i, name] = engine.graph(graph, dict.fromkeys(graph.inputs, scores), facts.opsets, facts)
+    return [Value(inputs[0].dtype, (*q[:3], v[3]))]
 
 
 # Local functions -----------------------------------------------------------------------------------------------------

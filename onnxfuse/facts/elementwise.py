@@ -41,12 +41,12 @@ def _test(c: Call) -> Result:
 def _arithmetic(c: Call) -> Result:
     if c.version < 7 and c.attr("broadcast", 0):  # before opset 7, B is stretched to A
         return c.shape(0)
-    return broadcast(c, (c.shape(0), c.shape(1)))
+    return broadcast((c.shape(0), c.shape(1)))
 
 
 @rule("Mod BitShift BitwiseAnd BitwiseOr BitwiseXor", _either)
 def _integer_arithmetic(c: Call) -> Result:
-    return broadcast(c, (c.shape(0), c.shape(1)))
+    return broadcast((c.shape(0), c.shape(1)))
 
 
 @rule("And Or Xor Equal Greater Less GreaterOrEqual LessOrEqual", T.BOOL)
@@ -58,17 +58,17 @@ def _logic(c: Call) -> Result:
 def _variadic(c: Call) -> Result:
     if not c.inputs:
         raise Unclear
-    return broadcast(c, [c.shape(i) for i in range(len(c.inputs))])
+    return broadcast([c.shape(i) for i in range(len(c.inputs))])
 
 
 @rule("Where", lambda c: c.value(1).dtype or c.value(2).dtype)
 def _where(c: Call) -> Result:
-    return broadcast(c, (c.shape(0), c.shape(1), c.shape(2)))
+    return broadcast((c.shape(0), c.shape(1), c.shape(2)))
 
 
 @rule("com.microsoft:QLinearAdd com.microsoft:QLinearMul")
 def _quantized_arithmetic(c: Call) -> Result:
-    return broadcast(c, (c.shape(0), c.shape(3)))
+    return broadcast((c.shape(0), c.shape(3)))
 
 
 def _target(c: Call) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import product
 from math import lcm
 
+from onnxfuse.errors import UsageError
 from onnxfuse.facts.expr import Dim, Expr, dmax, dmin, floor_div, symbol
 from onnxfuse.facts.terms import Atom
 
@@ -50,12 +51,24 @@ def substitute(dim: Dim, values: Mapping[str, Dim]) -> Dim:
     return total
 
 
-def evaluate(dim: Dim, values: Mapping[str, int]) -> int:
-    """The number that `dim` is for these symbol values.
+def evaluate(count: Dim | None, dims: Mapping[str, int]) -> int:
+    """The number that a count is at these sizes, by symbol; sizes of other symbols may be among them.
 
-    Raises UsageError when a symbol has none, ZeroDivisionError when a divisor in it is 0.
+    It holds for sizes at which the model runs; at others it may be anything, also negative. Raises UsageError for a
+    count that is not known (None), a symbol without a size, and sizes at which it divides by 0; TypeError for what is
+    no count.
     """
-    return dim if isinstance(dim, int) else dim.evaluate(values)
+    if count is None:
+        raise UsageError("this count is not known (None): it has no number at any sizes")
+    if not isinstance(count, int | Expr):
+        raise TypeError(f"a count is an int, an expression or None, not {type(count).__name__}")
+    for name, size in dims.items():
+        if isinstance(size, bool) or not isinstance(size, int):
+            raise UsageError(f"dimension '{name}' is {size!r}; give a whole number")
+    try:
+        return count if isinstance(count, int) else count.evaluate(dims)
+    except ZeroDivisionError:
+        raise UsageError(f"{count} divides by 0 at these sizes, so the model does not run at them") from None
 
 
 def provably_equal(a: Dim, b: Dim) -> bool:

@@ -31,10 +31,10 @@ from onnxfuse.facts import (  # noqa: F401  # they register their functions
     tabular,
     window,
 )
-from onnxfuse.facts.expr import Dim, symbol
+from onnxfuse.facts.expr import Dim, symbol, total
 from onnxfuse.facts.scope import Engine, Facts
 from onnxfuse.facts.value import Value
-from onnxfuse.ir import Node, Program
+from onnxfuse.ir import Node, Program, axis_names, summands
 
 # Little-endian forms of the common types: many times faster than the general reader.
 _PLAIN: dict[int, str] = {onnx.TensorProto.FLOAT: "<f4", onnx.TensorProto.INT64: "<i8", onnx.TensorProto.INT32: "<i4"}
@@ -42,39 +42,32 @@ _CONTENT = ("int64_data", "int32_data", "uint64_data", "float_data", "double_dat
 
 
 def _axes(program: Program) -> dict[tuple[str, int], str]:
-    """The symbol at every free axis of the model's inputs."""
+    """The symbol, or the sum of symbols and numbers, at every free axis of the model's inputs."""
     graph = program.graph
-    inputs = {name: t.dims or () for name, t in graph.inputs.items() if name not in graph.initializers}
-    named = {d for dims in inputs.values() for d in dims if isinstance(d, str)}
-    out = {}
-    for name, dims in inputs.items():
-        for axis, d in enumerate(dims):
-            if isinstance(d, str):
-                out[name, axis] = d
-            elif d is None:
-                text = f"{name}.{axis}"
-                while text in named:  # a declared symbol that only looks like this one
-                    text += "#"
-                out[name, axis] = text
-    return out
+    return axis_names((name, t.dims or ()) for name, t in graph.inputs.items() if name not in graph.initializers)
 
 
 def free_dims(program: Program) -> dict[str, list[tuple[str, int]]]:
-    """The model's symbols and where they stand: (input, axis). An unnamed axis is the symbol "<input>.<axis>"."""
+    """The model's symbols and where they stand: (input, axis). An unnamed axis is the symbol "<input>.<axis>", one
+    named "past + seq" has two symbols.
+    """
     out: dict[str, list[tuple[str, int]]] = {}
     for place, name in _axes(program).items():
-        out.setdefault(name, []).append(place)
+        for term in summands(name):
+            if isinstance(term, str):
+                out.setdefault(term, []).append(place)
     return out
 
 
 def _bound(axes: Mapping[tuple[str, int], str], dims: Mapping[str, int]) -> dict[str, int]:
     """Symbol values from what the user says: by symbol or by "<input>.<axis>". Raises UsageError."""
+    free = dict.fromkeys(t for text in axes.values() for t in summands(text) if isinstance(t, str))
     places = {f"{name}.{axis}": text for (name, axis), text in axes.items()}
     out: dict[str, int] = {}
     for key, value in dims.items():
-        text = key if key in axes.values() else places.get(key)
-        if text is None:
-            known = ", ".join(dict.fromkeys(axes.values())) or "none, all input shapes are fixed"
+        text = key if key in free else places.get(key, "")
+        if text not in free:
+            known = ", ".join(free) or "none, all input shapes are fixed"
             raise UsageError(f"unknown dimension '{key}'; the model's are: {known}")
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise UsageError(f"dimension '{key}' is {value!r}; give a whole number of 0 or more")
@@ -111,7 +104,7 @@ def infer(
     """Facts of the main graph and, nested in it, of all bodies.
 
     dims: sizes of free dimensions, by symbol name or as "<input>.<axis>", 0 for an empty cache; the others stay
-        symbols, integers ≥ 1.
+        symbols, integers ≥ 1. An axis named as a sum of symbols and numbers ("past + seq", "N + 1") is that sum.
     read: decodes a tensor's elements; asked only for small ones (at most 1,024). Default: from the tensor itself, or
         from its file in the program's folder.
 
@@ -124,13 +117,15 @@ def infer(
     """
     axes = _axes(program)
     sizes = _bound(axes, dims or {})
-    engine = Engine(program, read or _reader(program.base_dir), set(axes.values()), general)
+    engine = Engine(program, read or _reader(program.base_dir), set(free_dims(program)), general)
 
     def dim(name: str, axis: int, declared: int | str | None) -> Dim:
         if isinstance(declared, int):
             return declared
-        key = axes.get((name, axis)) or engine.name_dim(f"{name}.{axis}")  # an initializer's axis has no symbol
-        return sizes[key] if key in sizes else symbol(key)
+        text = axes.get((name, axis))
+        if text is None:  # an initializer's axis
+            return symbol(engine.name_dim(f"{name}.{axis}"))
+        return total(t if isinstance(t, int) else sizes[t] if t in sizes else symbol(t) for t in summands(text))
 
     inputs = {
         name: Value(t.dtype, None if t.dims is None else tuple(dim(name, a, d) for a, d in enumerate(t.dims)))

@@ -9,38 +9,38 @@ from onnxfuse.facts.expr import Dim, floor_div
 from onnxfuse.facts.value import Shape
 
 
-def product_shape(c: Call, a: Shape, b: Shape) -> Shape:
+def product_shape(a: Shape, b: Shape) -> Shape:
     """numpy.matmul: 1-D operands lose their axis, leading axes broadcast. Unclear where the inner dims differ."""
     if not a or not b:
         raise Unclear
     rows, columns = a[-2:-1], b[-1:] if len(b) > 1 else ()
     same_dim((a[-1], b[-2] if len(b) > 1 else b[0]))
-    return (*broadcast(c, (a[:-2], b[:-2])), *rows, *columns)
+    return (*broadcast((a[:-2], b[:-2])), *rows, *columns)
 
 
 @rule("MatMul")
 def _matmul(c: Call) -> Result:
-    return product_shape(c, c.shape(0), c.shape(1))
+    return product_shape(c.shape(0), c.shape(1))
 
 
 @rule("MatMulInteger com.microsoft:MatMulInteger16", T.INT32)
 def _matmul_integer(c: Call) -> Result:
-    return product_shape(c, c.shape(0), c.shape(1))
+    return product_shape(c.shape(0), c.shape(1))
 
 
 @rule("com.microsoft:MatMulIntegerToFloat", like(2))
 def _matmul_integer_to_float(c: Call) -> Result:
-    return product_shape(c, c.shape(0), c.shape(1))
+    return product_shape(c.shape(0), c.shape(1))
 
 
 @rule("com.microsoft:DynamicQuantizeMatMul")
 def _dynamic_quantize_matmul(c: Call) -> Result:
-    return product_shape(c, c.shape(0), c.shape(1))
+    return product_shape(c.shape(0), c.shape(1))
 
 
 @rule("QLinearMatMul", like(7))
 def _qlinear_matmul(c: Call) -> Result:
-    return product_shape(c, c.shape(0), c.shape(3))
+    return product_shape(c.shape(0), c.shape(3))
 
 
 @rule("com.microsoft:MatMulNBits com.microsoft:MatMulBnb4")
@@ -69,7 +69,7 @@ def _fused_matmul(c: Call) -> Result:
         if c.attr(f"transBatch{side}", 0):
             shape = _batch_last(shape)
         operands.append(_swap(shape) if c.attr(f"trans{side}", 0) else shape)
-    return product_shape(c, operands[0], operands[1])
+    return product_shape(operands[0], operands[1])
 
 
 @rule("Gemm com.microsoft:FusedGemm com.microsoft:GemmFastGelu com.microsoft:GemmFloat8")
@@ -120,7 +120,7 @@ def _einsum(c: Call) -> Result:
     sizes: dict[str, Dim] = {}
     for shape, labels in zip(shapes, operands, strict=True):
         for d, label in zip(shape, labels, strict=True):
-            sizes[label] = broadcast(c, ((sizes.get(label, 1),), (d,)))[0]
+            sizes[label] = broadcast(((sizes.get(label, 1),), (d,)))[0]
     return tuple(sizes[label] for label in result)
 
 
@@ -174,11 +174,6 @@ def _attention(c: Call) -> Result:
         y = (batch, q_heads, queries, value_size)
     total = keys + c.shape(4)[2] if c.has(4) else keys
     return [y, (batch, k_heads, total, key_size), (batch, k_heads, total, value_size), (batch, q_heads, queries, total)]
-
-
-@rule("ai.onnx.preview:FlexAttention")
-def _flex_attention(c: Call) -> Result:
-    return (*c.shape(0)[:-1], c.shape(2)[-1])
 
 
 @rule("LinearAttention com.microsoft:LinearAttention", like(0), like(0))

@@ -64,17 +64,17 @@ def _is_all_finite(_: Call) -> Result:
 
 @rule("com.microsoft:ComplexMul com.microsoft:ComplexMulConj")
 def _complex(c: Call) -> Result:
-    return broadcast(c, (c.shape(0), c.shape(1)))
+    return broadcast((c.shape(0), c.shape(1)))
 
 
 @rule("com.microsoft:MulInteger", T.INT32)
 def _mul_integer(c: Call) -> Result:
-    return broadcast(c, (c.shape(0), c.shape(2)))
+    return broadcast((c.shape(0), c.shape(2)))
 
 
 @rule("com.microsoft:QLinearWhere", like(1))
 def _quantized_where(c: Call) -> Result:
-    return broadcast(c, (c.shape(0), c.shape(1), c.shape(4)))
+    return broadcast((c.shape(0), c.shape(1), c.shape(4)))
 
 
 @rule("com.microsoft:BiasSplitGelu com.microsoft:SwiGLU")
@@ -138,7 +138,7 @@ def _matmul_fpq4(c: Call) -> Result:
 
 @rule("com.microsoft:QOrderedMatMul")
 def _qordered_matmul(c: Call) -> Result:
-    return linear.product_shape(c, c.shape(0), c.shape(2))
+    return linear.product_shape(c.shape(0), c.shape(2))
 
 
 @rule("com.microsoft:RouterGateUpProj")

@@ -235,7 +235,7 @@ def _expand(c: Call) -> Result:
     target = tuple(c.dims(1))
     if not all(provably_nonnegative(d) for d in target):
         target = tuple(d if provably_nonnegative(d) else c.fresh(0, i) for i, d in enumerate(target))
-    return broadcast(c, (x, target))
+    return broadcast((x, target))
 
 
 @rule("Tile")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 
@@ -10,15 +11,29 @@ from onnxfuse.facts.call import Call, Result, Unclear, normal_axis, rule
 from onnxfuse.facts.expr import Dim, floor_div
 from onnxfuse.facts.value import Shape
 
+_LONGEST = 1 << 16  # sizes for which a scale is compared with a fraction; no longer axis is resized
+
+
+@lru_cache(maxsize=256)
+def _fraction(scale: float) -> Fraction | None:
+    """The fraction that a scale stands for (17/10 for 1.7), where floats give the same sizes; None without one."""
+    single = np.float32(scale)
+    ratio = Fraction(float(single)).limit_denominator(256)
+    if not 0 <= ratio.numerator < 2**31:
+        return None
+    sizes = np.arange(_LONGEST, dtype=np.int64)
+    rounded = np.floor(single * sizes.astype(np.float32)).astype(np.int64)
+    return ratio if np.array_equal(rounded, sizes * ratio.numerator // ratio.denominator) else None
+
 
 def scaled(size: Dim, scale: float, c: Call, axis: int) -> Dim:
-    """⌊size·scale⌋ in float32, as onnxruntime; exact with a symbol where the scale is a short fraction."""
+    """⌊size·scale⌋ in float32, as onnxruntime. Of a symbol exact where the scale stands for a short fraction; else a
+    symbol of its own, as floats have no formula.
+    """
     if isinstance(size, int):
         return int(np.float32(scale) * np.float32(size))
-    ratio = Fraction(float(np.float32(scale)))
-    if ratio.denominator > 256:
-        return c.fresh(0, axis)
-    return floor_div(size * ratio.numerator, ratio.denominator)
+    ratio = _fraction(scale)
+    return c.fresh(0, axis) if ratio is None else floor_div(size * ratio.numerator, ratio.denominator)
 
 
 def _by_scales(c: Call, x: Shape, scales: list[float], axes: list[int]) -> Result:

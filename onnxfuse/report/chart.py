@@ -73,10 +73,11 @@ class Arrow:
 @dataclass(frozen=True, slots=True)
 class Chart:
     """A roofline chart. bandwidth in bytes/s; cache: that of the nearest cache in the device's times; ridge: the fp32
-    ridge point in FLOP/byte; notes: what is not drawn.
+    ridge point in FLOP/byte; notes: what is not drawn. sizes: of the free dimensions, as `totals.sizes` says them.
     """
 
     title: str
+    sizes: str
     device: str
     bandwidth: float
     cache: float | None
@@ -114,21 +115,25 @@ def of_analysis(report: Analysis, device: Device) -> Chart:
     by_label = _by_label(nodes)
     found = [candidate for candidate in report.candidates if candidate.reason is None]
     arrows = [_candidate_arrow(candidate, by_label) for candidate in _best(found)]
-    return _chart(totals.subject(report), nodes, arrows, len(found), device)
+    sizes = totals.sizes(report.dims, report.assumed)
+    return _chart(totals.subject(report), sizes, nodes, arrows, len(found), device)
 
 
 def of_optimization(result: Result, before: Analysis, after: Analysis, device: Device) -> Chart:
     """The chart of `optimize`: the nodes of the result, and an arrow for each fusion that was made."""
     by_label = _by_label(before.at_dims.nodes)
     arrows = [_fusion_arrow(f, by_label) for f in _best(result.fusions)]
-    return _chart(f"{result.source or 'model'}, optimized", after.nodes, arrows, len(result.fusions), device)
+    title, sizes = f"{result.source or 'model'}, optimized", totals.sizes(result.dims, result.assumed)
+    return _chart(title, sizes, after.nodes, arrows, len(result.fusions), device)
 
 
 def _best(found: Sequence[F]) -> list[F]:
     return sorted(found, key=lambda f: -f.seconds_saved)[:MAX_ARROWS]
 
 
-def _chart(title: str, rows: Sequence[Row], arrows: Iterable[Arrow | None], fusions: int, device: Device) -> Chart:
+def _chart(
+    title: str, sizes: str, rows: Sequence[Row], arrows: Iterable[Arrow | None], fusions: int, device: Device
+) -> Chart:
     from onnxfuse.roofline import ridge
 
     placed, left = [row for row in rows if _rate(row)], [row for row in rows if not _rate(row)]
@@ -143,6 +148,7 @@ def _chart(title: str, rows: Sequence[Row], arrows: Iterable[Arrow | None], fusi
         notes.append(f"arrows for the {MAX_ARROWS} of {fusions:,} fusions that save the most time")
     return Chart(
         title,
+        sizes,
         device.title,
         device.bandwidth,
         device.caches[0][1] if device.caches else None,

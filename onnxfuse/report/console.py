@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from onnxfuse.report.units import printable, shorten
+from onnxfuse.report.units import printable, shorten_apart
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -25,7 +25,7 @@ STYLES = {"memory": "yellow", "compute": "green", "overhead": "magenta", "yes": 
 class Column:
     """A table column. Numbers are right-aligned and never cut.
 
-    cut: the column gives way when the table is too wide, its cells cut in the middle; wrap: they wrap instead.
+    cut: the column gives way when the table is too wide, its cells cut where they are alike; wrap: they wrap instead.
     limit: the most characters the column takes.
     """
 
@@ -92,12 +92,13 @@ def table(columns: Sequence[Column], rows: Sequence[Line], width: int) -> Render
             no_wrap=not column.wrap,
             width=w if column.wrap else None,
         )
-    for row in cells:
-        texts = []
-        for cell, column, w in zip(row, columns, widths, strict=True):
-            text = printable(cell.text) if column.wrap else shorten(cell.text, w)
-            texts.append(Text(text, STYLES.get(cell.style, cell.style)))
-        drawn.add_row(*texts)
+    shown = []
+    for i, (column, w) in enumerate(zip(columns, widths, strict=True)):
+        texts = [row[i].text for row in cells]
+        shown.append(list(map(printable, texts)) if column.wrap else shorten_apart(texts, w))
+    for row, *texts in zip(cells, *shown, strict=True):
+        styles = [STYLES.get(cell.style, cell.style) for cell in row]
+        drawn.add_row(*[Text(text, style) for text, style in zip(texts, styles, strict=True)])
     return drawn
 
 

@@ -53,11 +53,11 @@ def optimization(result: Result, before: Analysis, after: Analysis, device: Devi
     ]
     facts = [("written to", result.output or "(not written)"), ("check", text.verified(result))]
     drawn = chart.of_optimization(result, before, after, device)
-    return page.render(drawn, _on(after, device), facts, sections)
+    return page.render(drawn, _on(result, device), facts, sections)
 
 
-def _on(report: Analysis, device: Device) -> str:
-    return units.printable(f"{device.title}, target {report.target}{totals.sizes(report)}")
+def _on(report: Analysis | Result, device: Device) -> str:
+    return units.printable(f"{device.title}, target {report.target}{totals.sizes(report.dims, report.assumed)}")
 
 
 def _intensity(x: float | None) -> str:

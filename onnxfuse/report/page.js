@@ -112,7 +112,7 @@ function roofline(chart) {
   };
   for (const [name, text] of chart.legend) toggle(text, chart.colours[name] ?? chart.other, groups.get(name));
   if (chart.arrows.length) toggle(chart.arrows_text, null, arrows);
-  return [svg, tools];
+  return [make("div", { class: "chart" }, svg), tools];
 }
 
 // --- tables: a cell is a text, or [number or null, text] ------------------------------------------------------------
@@ -184,8 +184,17 @@ function section(part) {
   show(part.views[0], buttons[0]);
 }
 
+const LONG = 240;
+
+// A text; of a long one, such as the formula of a large model, only the start until it is opened.
+function folded(text) {
+  if (text.length <= LONG) return text;
+  const start = `${text.slice(0, LONG / 2)}… (${text.length.toLocaleString("en")} characters)`;
+  return make("details", {}, make("summary", {}, start), text);
+}
+
 main.append(make("h1", {}, data.title), make("p", {}, data.subtitle));
 const facts = make("dl");
-for (const [name, text] of data.facts) facts.append(make("dt", {}, name), make("dd", {}, text));
+for (const [name, text] of data.facts) facts.append(make("dt", {}, name), make("dd", {}, folded(text)));
 main.append(facts, make("h2", {}, "Roofline"), make("p", {}, data.chart.note), ...roofline(data.chart));
 data.sections.forEach(section);

@@ -45,8 +45,8 @@ def view(
 
 
 def number(x: object, say: Callable[[Any], str]) -> Cell:
-    """A cell that sorts as a number; an expression or None sorts last."""
-    return (x if isinstance(x, int | float) else None, say(x))
+    """A cell that sorts as a number; what is none, such as an expression, is "?" and sorts last."""
+    return (x, say(x)) if isinstance(x, int | float) else (None, say(None))
 
 
 def share(seconds: float | None, whole: float | None) -> Cell:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 SIZE = (11.0, 6.4)  # inches
 AREA = (0.09, 0.105, 0.675, 0.80)  # left, bottom, width, height of the plot as shares of the figure
 LARGEST, SMALLEST = 420.0, 9.0  # areas of dots, square points
+TITLE = 120  # characters, in 9 points
 GAP = 0.033  # least distance of two ceiling names, as a share of the plot's height
 INK, FAINT = "#1f2328", "#9aa1ab"
 STYLE = {
@@ -34,7 +35,7 @@ STYLE = {
 def require() -> None:
     """Raises MissingDependency where matplotlib is not installed."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise MissingDependency("plots need matplotlib; install it with: pip install 'onnxfuse[plot]'")
+        raise MissingDependency('plots need matplotlib; install it with: pip install -e ".[plot]"')
 
 
 def image(chart: Chart, kind: str) -> bytes:
@@ -141,7 +142,9 @@ def _arrows(axes: Axes, chart: Chart) -> None:
 def _texts(figure: Figure, axes: Axes, chart: Chart) -> None:
     left, top = AREA[0], AREA[1] + AREA[3]
     heading: dict[str, Any] = {"ha": "left", "color": INK}
-    figure.text(left, top + 0.055, units.shorten(chart.title, 90), fontsize=12, weight="bold", **heading)
+    sizes = units.shorten(chart.sizes, TITLE * 2 // 3)
+    title = f"{units.shorten(chart.title, TITLE - len(sizes))}{sizes}"
+    figure.text(left, top + 0.055, title, fontsize=min(12.0, 9.0 * TITLE / len(title)), weight="bold", **heading)
     said = f"{chart.device}; a dot is a node, its area the time, its height the FLOP/s reached in it"
     figure.text(left, top + 0.02, f"{said}; arrows: apart → fused" if chart.arrows else said, **heading)
     figure.text(left, 0.02, "; ".join(chart.notes), fontsize=8, **heading | {"color": "#59616d"})

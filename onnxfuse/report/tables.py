@@ -48,7 +48,7 @@ def node_table(nodes: Sequence[Row], whole: float | None, width: int) -> Rendera
         [
             label(row),
             operator(row) if width >= 100 else "+".join((row.op_type, *row.fused)),
-            units.count(row.flops),
+            units.count(row.flops) if isinstance(row.flops, int) else "?",
             units.megabytes(row.bytes),
             "–" if row.intensity is None else units.digits(row.intensity),
             Cell(row.bound or "–", row.bound or ""),

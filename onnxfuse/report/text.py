@@ -5,44 +5,48 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from onnxfuse import devices
 from onnxfuse.report import tables, units
 from onnxfuse.report.console import Cell, Column, Line, pairs, render, table, title
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from onnxfuse.bench import BenchmarkReport
+    from onnxfuse.bench import BenchmarkReport, Ratio
+    from onnxfuse.devices import Device
     from onnxfuse.pipeline import Analysis, Result
     from onnxfuse.profiled import NodeReport, NodeTime
     from onnxfuse.report.console import Part
     from onnxfuse.verification import Verdict
 
 
-def analysis(report: Analysis, *, sort: str = "time", top: int = 20, width: int = 100, colour: bool = False) -> str:
-    """`analyze`: nodes in the order of `sort`, totals, candidates; at most `top` lines a table, 0 for all."""
+def analysis(
+    report: Analysis, device: Device, *, sort: str = "time", top: int = 20, width: int = 100, colour: bool = False
+) -> str:
+    """`analyze`: nodes in the order of `sort`, totals, candidates; at most `top` lines a table, 0 for all.
+
+    device: the one of the report.
+    """
     from onnxfuse.report import totals  # brings the cost tables, which the other reports do not need
     from onnxfuse.roofline import ridge
 
-    at = report.at_dims
-    nodes, found, whole = tables.ranked(at.nodes, sort), report.candidates, at.totals.seconds
-    device = devices.find(report.device) if report.device in devices.names() else None
-    where = device.title if device else report.device
-    name = f"{totals.subject(report)} on {where}, target {report.target}{totals.sizes(report)}"
+    whole = report.at_dims.totals.seconds
+    nodes, found = tables.ranked(report.at_dims.nodes, sort), report.candidates
+    at = totals.sizes(report.dims, report.assumed)
+    name = f"{totals.subject(report)} on {device.title}, target {report.target}{at}"
     parts: list[Part] = [title(name), ""]
     shown = nodes[: top or None]
     parts.append(tables.node_table(shown, whole, width))
     if len(shown) < len(nodes):
         rest = sum(row.seconds or 0.0 for row in nodes[top:])
         share = f" with {units.percent(rest, whole)} of the time" if whole else ""
-        parts.append(f"… and {len(nodes) - top:,} more nodes{share}")
-    parts += ["", pairs(totals.lines(report, ridge(device) if device else None, width), width), ""]
+        parts.append(f"… and {units.several(len(nodes) - top, 'more node')}{share}")
+    parts += ["", pairs(totals.lines(report, ridge(device), width), width), ""]
     if not found:
         return render([*parts, "No fusion candidates."], width, colour)
     parts += [title("Fusion candidates, lowest intensity first"), "What becomes of them: optimize --explain"]
     parts.append(tables.candidates_table(found[: top or None], width))
     if top and len(found) > top:
-        parts.append(f"… and {len(found) - top:,} more candidates")
+        parts.append(f"… and {units.several(len(found) - top, 'more candidate')}")
     return render(parts, width, colour)
 
 
@@ -79,7 +83,7 @@ def _verdict(verdict: Verdict) -> str:
     error = (
         f"largest error {verdict.max_error:.1e} of the output's scale" if verdict.max_error else "no difference at all"
     )
-    return f"Same results: {verdict.cases} cases, {error}"
+    return f"Same results: {units.several(verdict.cases, 'case')}, {error}"
 
 
 def verification(verdict: Verdict, *, width: int = 100, colour: bool = False) -> str:
@@ -104,7 +108,7 @@ def verification(verdict: Verdict, *, width: int = 100, colour: bool = False) ->
     return render(parts, width, colour)
 
 
-def device_table(known: Sequence[devices.Device], *, width: int = 100, colour: bool = False) -> str:
+def device_table(known: Sequence[Device], *, width: int = 100, colour: bool = False) -> str:
     """`devices`: peaks, memory, ridge point and launch cost of each."""
     note = (
         "fp32, fp16: dense FLOP/s of multiply-accumulates (fp32 on TF32 units where there are any). memory: bytes/s. "
@@ -127,38 +131,50 @@ def benchmark(report: BenchmarkReport, *, width: int = 100, colour: bool = False
         ]
         for m in report.models
     ]
-    heading = f"{report.provider} on {report.device_name}, level {report.level}, {report.runs} runs each"
+    runs = units.several(report.runs, "run")
+    heading = f"{report.provider} on {report.device_name}, level {report.level}, {runs} each"
     parts: list[Part] = [title(heading), "", table(columns, lines, width)]
     if report.ratio is not None:
-        low, high = report.ratio.ci95
-        said = (
-            "No measurable difference"
-            if low <= 1 <= high
-            else "The second is faster"
-            if low > 1
-            else "The second is slower"
-        )
-        parts += ["", f"{said}: speed-up {report.ratio.median:.3f}x (95 % confidence: {low:.3f}x to {high:.3f}x)"]
+        parts += ["", _compared(report.ratio)]
     return render(parts, width, colour)
+
+
+def _compared(ratio: Ratio) -> str:
+    if ratio.ci95 is None:
+        return f"Too few runs to tell; --runs 20 or more: median speed-up {ratio.median:.3f}x"
+    low, high = ratio.ci95
+    said = (
+        "No measurable difference"
+        if low <= 1 <= high
+        else "The second is faster"
+        if low > 1
+        else "The second is slower"
+    )
+    return f"{said}: speed-up {ratio.median:.3f}x (95 % confidence: {low:.3f}x to {high:.3f}x)"
 
 
 def node_times(report: NodeReport, *, worst: int = 15, width: int = 100, colour: bool = False) -> str:
     """`benchmark --per-node`: how estimate and measurement agree, by kind of work, and the nodes that differ most."""
-    dims = "".join(f", {name}={size}" for name, size in report.dims.items())
+    from onnxfuse.report import totals
+
     measured = sum(work.measured for work in report.works)
     estimated = sum(work.estimated for work in report.works)
     rank = "not defined" if report.spearman is None else f"{report.spearman:.3f}"
-    heading = f"{report.model or 'model'} on one thread of {report.device_name}, level {report.level}{dims}"
-    compared = f"{report.compared:,} of {len(report.nodes):,} nodes, those above {units.time(report.shortest)}"
+    at = f"level {report.level}{totals.sizes(report.dims, report.assumed)}"
+    heading = f"{report.model or 'model'} on one thread of {report.device_name}, {at}"
+    nodes = units.several(len(report.nodes), "node")
+    compared = f"{report.compared:,} of {nodes}, those above {units.time(report.shortest)}"
+    if without := sum(node.estimated is None for node in report.nodes):
+        compared += f"; {without:,} without an estimate (cost unknown, or sizes that the dims do not tell)"
     parts: list[Part] = [title(heading), ""]
-    sums = [
-        ("compared", f"{compared}; median of {report.runs} runs against device {report.device}"),
+    sums = [("compared", f"{compared}; median of {units.several(report.runs, 'run')} against device {report.device}")]
+    if not report.compared:
+        return render([*parts, pairs(sums, width)], width, colour)
+    sums += [
         ("rank correlation", f"{rank} (Spearman)"),
         ("sum", f"estimated {units.time(estimated)}, measured {units.time(measured)}: {_times(report.ratio)}"),
     ]
     parts.append(pairs(sums, width))
-    if not report.compared:
-        return render(parts, width, colour)
     columns = [Column("work", cut=True), *(Column(t, right=True) for t in ("nodes", "measured", "share", "estimated"))]
     columns.append(Column("est./meas.", right=True))
     by_work: list[Line] = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from onnxfuse.facts.expr import Expr
@@ -12,7 +12,7 @@ from onnxfuse.report import units
 if TYPE_CHECKING:
     from onnxfuse.cost.registry import Number
     from onnxfuse.pipeline import Analysis
-    from onnxfuse.roofline import Row
+    from onnxfuse.roofline import Row, Totals
 
 BOUNDS = {"memory": "memory", "compute": "compute", "overhead": "launch overhead"}
 
@@ -21,11 +21,10 @@ NAME = 16  # columns that a name takes, with the gap behind it
 REASON = 60  # characters of why a cost is unknown
 
 
-def sizes(report: Analysis) -> str:
+def sizes(dims: Mapping[str, int], assumed: Sequence[str]) -> str:
     """ ", batch=8, assumed seq=128": the sizes of the free dimensions, those that nobody gave last; "" without any."""
-    given = [f"{name}={size}" for name, size in report.dims.items() if name not in report.assumed]
-    assumed = [f"{name}={report.dims[name]}" for name in report.assumed]
-    return "".join(f", {size}" for size in given) + (", assumed " if assumed else "") + ", ".join(assumed)
+    given = "".join(f", {name}={size}" for name, size in dims.items() if name not in assumed)
+    return given + (", assumed " if assumed else "") + ", ".join(f"{name}={dims[name]}" for name in assumed)
 
 
 def subject(report: Analysis) -> str:
@@ -33,7 +32,7 @@ def subject(report: Analysis) -> str:
     return f"{report.model or 'model'}{' as executed by onnxruntime' if report.as_executed else ''}"
 
 
-def lines(report: Analysis, ridge: float | None, width: int | None = None) -> list[tuple[str, str]]:
+def lines(report: Analysis, ridge: float, width: int | None = None) -> list[tuple[str, str]]:
     """Name and sentence of every total; "≥" where unknown nodes make it a lower bound.
 
     ridge: the device's ridge point in FLOP/byte. width: of the terminal; long formulas and reasons are cut to it.
@@ -46,26 +45,35 @@ def lines(report: Analysis, ridge: float | None, width: int | None = None) -> li
     def both(name: str, say: Callable[[object], str], detail: str = "") -> str:
         number, formula = getattr(totals, name), getattr(formulas, name)
         unit = " B" if say is units.size else ""
-        return least + _both(number, formula, say, unit, "≥" if lacking else "=", detail, width)
+        bound = least or ("≥ " if lacking and isinstance(number, Expr) else "")
+        return bound + _both(number, formula, say, unit, "≥" if lacking else "=", detail, width)
 
-    special = f"{units.count(totals.transcendentals)} special functions apart"
+    def alone(name: str, say: Callable[[object], str]) -> str:
+        number, formula = getattr(totals, name), getattr(formulas, name)
+        if isinstance(number, Expr) and isinstance(formula, Expr):
+            return f"{units.formula(formula, _limit(width))}{' B' if say is units.size else ''}"
+        return say(number)
+
+    special = f"{alone('transcendentals', units.count)} special functions apart"
     symbolic = isinstance(formulas.macs, Expr)  # then a line of its own
     macs = "" if symbolic else f"{units.count(totals.macs)} MACs; "
-    read, written = units.size(totals.bytes_read), units.size(totals.bytes_written)
+    moved = (totals.bytes_read, totals.bytes_written)
+    read, written = map(units.size, moved)
+    split = "" if any(isinstance(n, Expr) for n in moved) else f" ({read} read, {written} written)"
     found = [
         ("FLOPs", both("flops", units.count, f" ({macs}{special})")),
         *([("MACs", both("macs", units.count))] if symbolic else []),
-        ("memory traffic", both("bytes", units.size, f" ({read} read, {written} written)")),
+        ("memory traffic", both("bytes", units.size, split)),
     ]
     if totals.intensity is not None:
         of_known = ", of the nodes of known cost" if least else ""
-        limit = "" if ridge is None else f" (ridge point of the device in fp32: {units.digits(ridge)})"
+        limit = f" (ridge point of the device in fp32: {units.digits(ridge)})"
         found.append(("intensity", f"{units.digits(totals.intensity)} FLOP/byte{limit}{of_known}"))
-    moved = f"{least}{units.size(totals.weight_traffic)} of the memory traffic"
+    weights = f"{least}{alone('weight_traffic', units.size)} of the memory traffic"
     found += [
         ("time", _time(totals.seconds, nodes, least)),
-        ("weights", f"{units.count(totals.params)} parameters, {units.size(totals.weight_bytes)}; {moved}"),
-        ("activations", f"{least}{units.size(totals.activation_traffic)} of the memory traffic"),
+        ("weights", f"{units.count(totals.params)} parameters, {units.size(totals.weight_bytes)}; {weights}"),
+        ("activations", f"{least}{alone('activation_traffic', units.size)} of the memory traffic"),
         ("peak memory", both("peak_activation_bytes", units.size, " of activations")),
         ("with reuse", both("peak_activation_bytes_in_place", units.size, " where outputs take the place of inputs")),
     ]
@@ -81,12 +89,19 @@ def _both(
     detail: str,
     width: int | None,
 ) -> str:
-    """A number, and the formula that it comes from; of a count that depends on the data there is only a formula."""
-    limit = None if width is None else 2 * (width - NAME - 10)
+    """A number, and the formula that it comes from; of a count that the dims do not tell there is only a formula."""
     if isinstance(number, Expr):
-        return f"{units.formula(number, limit)}{unit}{detail}"
-    known = f" {relation} {units.formula(formula, limit)}" if isinstance(formula, Expr) else ""
+        shown = units.formula(formula, _limit(width)) if isinstance(formula, Expr) else say(formula)
+        return f"{shown}{unit}{detail}"
+    if formula is None and number is not None:
+        return f"{say(number)}{detail} (at the assumed sizes; no formula)"
+    known = f" {relation} {units.formula(formula, _limit(width))}" if isinstance(formula, Expr) else ""
     return f"{say(number)}{detail}{known}"
+
+
+def _limit(width: int | None) -> int | None:
+    """How long a formula may be: two lines."""
+    return None if width is None else 2 * (width - NAME - 10)
 
 
 def _time(seconds: float | None, nodes: Sequence[Row], least: str) -> str:
@@ -94,7 +109,7 @@ def _time(seconds: float | None, nodes: Sequence[Row], least: str) -> str:
         return f"{least}{units.time(seconds)} estimated{_shares(nodes, seconds)}"
     without = sum(row.known and row.seconds is None for row in nodes)
     rest = math.fsum(row.seconds or 0.0 for row in nodes)
-    return f"≥ {units.time(rest)} estimated, without {without:,} nodes whose sizes only the data tell"
+    return f"≥ {units.time(rest)} estimated, without {units.several(without, 'node')} whose sizes the dims do not tell"
 
 
 def _shares(nodes: Sequence[Row], whole: float) -> str:
@@ -111,17 +126,19 @@ def _known(report: Analysis, width: int | None) -> list[tuple[str, str]]:
     """What is known and what is not: numbers, formulas, sizes that depend on the data."""
     at = report.at_dims
     count = sum(row.known for row in at.nodes)
-    named = _some([_unknown(name, width) for name in at.totals.unknown])
+    named = _some(_unknown(at.totals, width))
     unknown = f"; unknown for {named}" if named else ""
-    found = [("coverage", f"the cost of {count:,} of {len(at.nodes):,} nodes is known{unknown}")]
+    found = [("coverage", f"the cost of {count:,} of {units.several(len(at.nodes), 'node')} is known{unknown}")]
     without = [
         formula.op_type for formula, row in zip(report.nodes, at.nodes, strict=True) if row.known and not formula.known
     ]
     if without:
         operators = _some(list(dict.fromkeys(without)))
-        found.append(("formulas", f"leave out {len(without):,} nodes that depend on the sizes by cases: {operators}"))
+        count_of = units.several(len(without), "node")
+        found.append(("formulas", f"leave out {count_of}, whose counts depend on the sizes by cases: {operators}"))
     if report.data_dims:
-        found.append(("from the data", f"{_some(report.data_dims)}: sizes that only the data tell"))
+        marked = " (? in the tables)" if at.data_dims else ""
+        found.append(("other sizes", f"{_some(report.data_dims)}: without a formula in the dims{marked}"))
     return found
 
 
@@ -130,14 +147,15 @@ def _some(names: Sequence[str]) -> str:
     return f"{', '.join(names[:SOME])}{more}"
 
 
-def _unknown(name: str, width: int | None) -> str:
-    """An operator of unknown cost ("ai.onnx::Op"), and why it has no formula where that is written down."""
-    from onnxfuse.cost import reason
+def _unknown(totals: Totals, width: int | None) -> list[str]:
+    """The operators of unknown cost, those of one reason together: "StringSplit, Tokenizer (works on strings)"."""
+    by_reason: dict[str, list[str]] = {}
+    for name in totals.unknown:
+        by_reason.setdefault(totals.reasons[name], []).append(name.removeprefix("ai.onnx::"))
+    return [f"{_some(names)} ({why if width is None else _short(why)})" for why, names in by_reason.items()]
 
-    domain, _, op_type = name.rpartition("::")
-    why = reason(domain, op_type)
-    said = name.removeprefix("ai.onnx::")
-    if why is None:
-        return said
+
+def _short(why: str) -> str:
+    """A reason up to its first comma, and no longer than `REASON`."""
     short = why.split(",")[0]
-    return f"{said} ({why if width is None else short if len(short) <= REASON else short[: REASON - 1] + '…'})"
+    return short if len(short) <= REASON else f"{short[: REASON - 1]}…"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -53,10 +55,10 @@ def time(x: float | None) -> str:
 
 
 def megabytes(x: object) -> str:
-    """Bytes as a number of MB for a column of such: 1.23, <0.01, 0."""
+    """Bytes as a number of MB for a column of such: 1.23, <0.01, 0; "?" for what is no number."""
     if isinstance(x, int | float):
         return "0" if x == 0 else "<0.01" if x < 0.005e6 else f"{x / 1e6:,.2f}"
-    return "?" if x is None else f"({x})/1e6"
+    return "?"
 
 
 def formula(x: Expr, limit: int | None = None) -> str:
@@ -72,8 +74,12 @@ def formula(x: Expr, limit: int | None = None) -> str:
     fitting = fitting or [head for head in heads[:1] if len(head) <= 2 * limit]
     if not fitting:
         return "a long formula, whole in --json"
-    left = len(x.terms) - len(fitting)
-    return f"{fitting[-1]} … +{left:,} {'term' if left == 1 else 'terms'}, whole in --json"
+    return f"{fitting[-1]} … +{several(len(x.terms) - len(fitting), 'term')}, whole in --json"
+
+
+def several(n: int, noun: str) -> str:
+    """How many of a thing: 1 node, 1,234 nodes."""
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
 def percent(part: float, whole: float) -> str:
@@ -88,8 +94,55 @@ def printable(text: str) -> str:
 
 def shorten(text: str, width: int) -> str:
     """Text cut to `width` characters; most of what stays is the end, where the names of nodes differ."""
-    text = printable(text)
-    if len(text) <= width:
-        return text
-    head = (width - 1) // 3
-    return f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"
+    return _cut(printable(text), width, (width - 1) // 3)
+
+
+def shorten_apart(texts: Sequence[str], width: int) -> list[str]:
+    """Texts cut to `width` characters each; different ones stay different where the width allows it.
+
+    Those that `shorten` would make the same show the part in which they differ instead of their common ends. Scopes
+    that the next one repeats ("/block/block.2/…") are left out of them.
+    """
+    shown = {text: shorten(text, width) for text in texts}
+    groups: dict[str, list[str]] = {}
+    for text, short in shown.items():
+        groups.setdefault(short, []).append(text)
+    for group in groups.values():
+        if len(group) > 1:
+            shown.update(zip(group, _apart([_unrepeated(printable(text)) for text in group], width), strict=True))
+    return [shown[text] for text in texts]
+
+
+def _apart(texts: Sequence[str], width: int) -> list[str]:
+    """Texts cut to the part in which they differ, with some of what is around it."""
+    before = _common(texts)
+    after = _common([text[before:][::-1] for text in texts])
+    longest = max(len(text) for text in texts)
+    room = width - 2 - (longest - before - after)  # for parts of the common ends, between two "…"
+    tail = min(after, max(0, room - min(before, room // 3)))
+    head = min(before, max(0, room - tail))
+    left, right = before - head, after - tail
+    inner = [text[left : len(text) - right] for text in texts]
+    ends = ("…" if left else "", "…" if right else "")
+    space = width - len("".join(ends))
+    cuts = sorted(range(space), key=lambda cut: abs(cut - (space - 1) // 3))
+    best = max(cuts, key=lambda cut: len({_cut(text, space, cut) for text in inner}))  # of equal ones the first
+    return [f"{ends[0]}{_cut(text, space, best)}{ends[1]}" for text in inner]
+
+
+def _common(texts: Sequence[str]) -> int:
+    """How many characters all texts start with."""
+    first, last = min(texts), max(texts)
+    return next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
+
+
+def _unrepeated(text: str) -> str:
+    """A name without the scopes that the next one starts with: "/block.2.0/Conv" of "/block/block.2/block.2.0/Conv"."""
+    parts = text.split("/")
+    kept = [part for part, following in pairwise(parts) if not part or not following.startswith(f"{part}.")]
+    return "/".join([*kept, parts[-1]])
+
+
+def _cut(text: str, width: int, head: int) -> str:
+    """Text of at most `width` characters, `head` of them from its start and the others from its end."""
+    return text if len(text) <= width else f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"

@@ -77,7 +77,8 @@ def _attributes(node: gs.Node) -> dict[str, Any] | None:
         parts = plain if isinstance(plain, tuple) else (plain,)
         if not all(isinstance(p, (int, float, str, bytes)) for p in parts):
             return None
-        found[name] = tuple(repr(p) for p in parts), isinstance(plain, tuple)
+        # The file holds float32, whatever digits a new node was given.
+        found[name] = tuple(repr(np.float32(p) if isinstance(p, float) else p) for p in parts), isinstance(plain, tuple)
     return found
 
 

@@ -54,15 +54,15 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
     if weight is None or weight.dtype != np.float32 or any(s is None for s in shapes):
         return None
     rank = weight.ndim
-    channels = [s[1] for s in shapes if s is not None and len(s) == rank]
+    channels = [c for s in shapes if s is not None and len(s) == rank and isinstance(c := s[1], int)]
     if concat.attrs.get("axis", 1) not in (1, 1 - rank) or len(channels) != 2 or sum(channels) != weight.shape[1]:
         return None
-    if any(not isinstance(c, int) or c % _BLOCK for c in channels):
+    if any(c % _BLOCK for c in channels):
         return None
     if not any(is_blocked(t, scope) for t in concat.inputs):
         return None
     build = Build(scope, node)
-    split = int(channels[0])
+    split = channels[0]
     parts = [np.ascontiguousarray(part) for part in (weight[:, :split], weight[:, split:])]
     first = build("Conv", concat.inputs[0], build.constant(parts[0]), *node.inputs[2:], **node.attrs)
     second = build("Conv", concat.inputs[1], build.constant(parts[1]), **node.attrs)

@@ -60,6 +60,7 @@ def test_if_whose_counts_do_not_follow_the_larger_branch_is_unknown_there():
     (cost,) = priced(HEAD + IF % "u = Neg(z) b = Sigmoid(u)")
     assert evaluate(cost.arith, {"N": 9, "M": 7}) == 9 and evaluate(cost.arith, {"N": 5, "M": 7}) == 7
     assert cost.transcendentals is None and cost.bytes_read is None
+    assert cost.why == "the sizes decide which branch is the larger one"
 
 
 def test_if_with_a_known_condition_is_the_taken_branch():
@@ -79,6 +80,7 @@ def test_if_with_an_unknown_operator_is_unknown():
     )
     (cost,) = priced(text)
     assert (cost.macs, cost.flops) == (None, None)
+    assert cost.why == "holds Op: has no cost formula"
 
 
 LOOP = (

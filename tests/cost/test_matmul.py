@@ -128,6 +128,10 @@ MS = "com.microsoft"
         # one operand: row sums, 6 − 2 additions; a transpose costs none
         ("Einsum", ["f32 2 3"], ["f32 2"], {"equation": "ij->i"}, "", Cost(0, 4, 0, 24, 8)),
         ("Einsum", ["f32 2 3"], ["f32 3 2"], {"equation": "ij->ji"}, "", Cost(0, 0, 0, 24, 24)),
+        # the trace and the diagonal: 5 elements are read, and added in 4 steps
+        ("Einsum", ["f32 5 5"], ["f32"], {"equation": "ii->"}, "", Cost(0, 4, 0, 20, 4)),
+        ("Einsum", ["f32 5 5"], ["f32 5"], {"equation": "ii->i"}, "", Cost(0, 0, 0, 20, 20)),
+        ("Einsum", ["f32 5 5 2"], ["f32 2"], {"equation": "iij->j"}, "", Cost(0, 8, 0, 40, 8)),
     ],
 )
 def test_matmul(price, op, inputs, outputs, attrs, domain, expected):

@@ -6,6 +6,7 @@ import pytest
 from onnxfuse import ir
 from onnxfuse.cost import Cost
 from onnxfuse.cost.registry import FORMULAS, Call
+from onnxfuse.facts import evaluate, symbol
 from onnxfuse.facts.value import Value
 
 # x 2x3x4 = 24 elements -> 2x3 = 6
@@ -27,6 +28,14 @@ def test_reduce(price, op, arith, special):
     assert price(op, [X], [Y]) == Cost(0, arith, special, 96, 24)
     # axes as an input of one int64: 8 bytes more
     assert price(op, [X, "i64 1"], [Y]) == Cost(0, arith, special, 104, 24)
+
+
+def test_nothing_is_reduced_to_the_neutral_element(price):
+    """An axis that the data make 0 long: no addition; n elements take n − 1."""
+    n = symbol("n", low=0)
+    call = Call(ir.Node("ReduceSum", "", "", ("x",), ("y",), {}), (Value(1, (n,)),), (Value(1, ()),), 21)
+    arith = FORMULAS["", "ReduceSum"].formula(call).arith
+    assert [evaluate(arith, {"n": size}) for size in (0, 1, 5)] == [0, 0, 4]
 
 
 @pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])

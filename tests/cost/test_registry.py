@@ -10,7 +10,7 @@ import pytest
 from onnxfuse import ir
 from onnxfuse.cost import Call, Cost, costs, has_formula, kind, op, reason, register
 from onnxfuse.cost.reasons import REASONS
-from onnxfuse.cost.registry import FORMULAS
+from onnxfuse.cost.registry import FORMULAS, Entry
 from onnxfuse.errors import UsageError
 from onnxfuse.facts import evaluate, infer
 
@@ -72,6 +72,12 @@ def test_register_a_custom_operator(monkeypatch):
             register("my.domain", "Twice")(twice)
     finally:
         del FORMULAS["my.domain", "Twice"]
+
+
+def test_a_formula_that_gives_no_cost(monkeypatch):
+    monkeypatch.setitem(FORMULAS, ("my.domain", "Twice"), Entry(lambda call: None, "custom"))
+    with pytest.raises(UsageError, match=r"the cost formula of my\.domain::Twice returns NoneType, not a Cost"):
+        costs(infer(ir.read(onnx.parser.parse_model(CUSTOM))))
 
 
 def test_duplicate_of_a_standard_operator():

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import onnx.parser
 import pytest
 
-from onnxfuse.cost import Cost
+from onnxfuse import ir
+from onnxfuse.cost import Cost, costs
+from onnxfuse.facts import infer
 
 MS = "com.microsoft"
 
@@ -171,3 +174,22 @@ def test_rnn(price, op, inputs, outputs, attrs, expected):
 )
 def test_attention(price, op, inputs, outputs, attrs, domain, expected):
     assert price(op, inputs, outputs, attrs, domain, 23) == expected
+
+
+def test_flex_attention_counts_the_graphs_that_change_scores():
+    """B 1, H 2, S 4, D 8: 32 scores · 16 = 512 MACs and 5 · 32 FLOPs, 32 exps. The first graph multiplies every score
+    (32 FLOPs), the second one takes its sigmoid (32) and adds 1 (32). q, k, v, y have 64 elements.
+    """
+    text = (
+        '<ir_version: 13, opset_import: ["": 26, "ai.onnx.preview": 1]>\n'
+        "m (float[1,2,4,8] q, float[1,2,4,8] k, float[1,2,4,8] v) => (float[1,2,4,8] y) <float one = {1}> {"
+        "y = ai.onnx.preview.FlexAttention (q, k, v) <"
+        "score_mod = s (float[B,H,L,S] a) => (float[B,H,L,S] b) { b = Mul (a, one) },"
+        "prob_mod = p (float[B,H,L,S] c) => (float[B,H,L,S] e) { d = Sigmoid (c) e = Add (d, one) }> }"
+    )
+    (cost,) = costs(infer(ir.read(onnx.parser.parse_model(text))))
+    assert cost == Cost(512, 5 * 32 + 32 + 32, 32 + 32, 4 * 3 * 64, 4 * 64)
+    (cost,) = costs(infer(ir.read(onnx.parser.parse_model(text.replace("Sigmoid", "StringNormalizer")))))
+    assert (
+        cost.macs is None and cost.why == "holds StringNormalizer: works on strings, whose lengths are not in the model"
+    )

@@ -39,6 +39,49 @@ def test_free_dims_and_their_binding() -> None:
     assert shape(facts.infer(p, {"N": 2, "a.2": 7})) == "2, 3, 7"
 
 
+def renamed(p: onnx.ModelProto, *names: tuple[str, int, str]) -> ir.Program:
+    """The model with other names of dimensions, which ONNX text cannot say."""
+    inputs = {value.name: value for value in p.graph.input}
+    for name, axis, text in names:
+        inputs[name].type.tensor_type.shape.dim[axis].dim_param = text
+    return ir.read(p)
+
+
+def model(body: str, inputs: str) -> onnx.ModelProto:
+    return parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> g ({inputs}) => (float y) {{ {body} }}')
+
+
+def test_a_name_that_is_a_sum() -> None:
+    """The mask of a decoder is as long as what Concat makes of cache and new tokens."""
+    text = "k = Concat <axis=0> (past, new) y = Add(k, mask)"
+    p = renamed(model(text, "float[P] past, float[S] new, float[M] mask"), ("mask", 0, "P + S"))
+    assert list(facts.free_dims(p)) == ["P", "S"] and shape(facts.infer(p)) == "P + S"
+    assert shape(facts.infer(p, {"P": 7, "S": 3})) == "10"
+    for name in ("P + S", "mask.0"):
+        with pytest.raises(UsageError, match="the model's are: P, S"):
+            facts.infer(p, {name: 10})
+
+
+@pytest.mark.parametrize(
+    ("name", "free", "general", "sized"),
+    [
+        ("N + 1", ["N"], "N + 1", "6"), ("a+b", ["a", "b"], "a + b", "10"), ("2", [], "2", "2"),
+        ("a+", ["a+"], "'a+'", "5"), ("2*a", ["2*a"], "'2*a'", "5"), ("=", ["="], "'='", "5"),
+        ("N+N", ["N"], "2·N", "10"),
+    ],
+)  # fmt: skip
+def test_names_of_dimensions(name: str, free: list[str], general: str, sized: str) -> None:
+    p = renamed(model("y = Relu(x)", "float[M] x"), ("x", 0, name))
+    assert list(facts.free_dims(p)) == free and shape(facts.infer(p)) == general
+    assert shape(facts.infer(p, dict.fromkeys(free, 5))) == sized
+
+
+def test_a_symbol_that_is_called_as_another_axis() -> None:
+    p = renamed(model("y = Add(a, b)", "float[?, 4] a, float[K, 4] b"), ("b", 0, "a.0"))
+    assert list(facts.free_dims(p)) == ["a.0#", "a.0"]
+    assert shape(facts.infer(p, {"a.0": 3, "a.0#": 1})) == "3, 4"
+
+
 def test_an_unnamed_axis_is_a_symbol_of_the_input() -> None:
     a = helper.make_tensor_value_info("a", T.FLOAT, [None, "?", -1, 4])
     y = helper.make_tensor_value_info("y", T.FLOAT, None)

@@ -203,9 +203,22 @@ def test_a_slice_to_a_place_counted_from_the_end_in_symbols(size: str, start: in
 def test_resize_with_symbols() -> None:
     scales = "s = Constant <value_floats=[1.0, 1.0, 2.0, 0.5]>()"
     assert shape(f"{scales} y = Resize(a, , s)", a="N, 3, H, W") == "N, 3, 2·H, W//2"
-    # A third is no short binary fraction: rounding decides, so the dimension stays open.
+    # floats give ⌊17·W/10⌋ for 1.7, and 7 of 10 for 0.7, whose float32 is smaller
+    assert shape("s = Constant <value_floats=[1.7]>() y = Resize(a, , s)", a="W") == "((7·W)//10) + W"
+    assert shape("s = Constant <value_floats=[0.7]>() y = Resize(a, , s)", a="W") == "(7·W)//10"
+    assert shape("s = Constant <value_floats=[0.7]>() y = Resize(a, , s)", a="10") == "7"
+    # 0.3333 stands for no short fraction: rounding decides, so the dimension stays open.
     assert shape("s = Constant <value_floats=[0.3333]>() y = Resize(a, , s)", a="W") == "y.0"
     assert shape("s = Constant <value_floats=[0.3333]>() y = Resize(a, , s)", a="10") == "3"
+
+
+def test_a_broadcast_of_dims_that_some_sizes_make_negative() -> None:
+    """Windows of 5 and of 3 in steps of 2: ⌊(H − 3)/2⌋ and ⌊(W − 1)/2⌋, which are equal or one of them is 1."""
+    pools = "p = MaxPool <kernel_shape=[5], strides=[2]> (a) q = MaxPool <kernel_shape=[3], strides=[2]> (b)"
+    (x,) = last(f"{pools} y = Add(p, q)", a="1, 1, H", b="1, 1, W")
+    assert x.shape is not None
+    for h, w, size in ((9, 7, 3), (5, 9, 4), (9, 3, 3)):
+        assert facts.evaluate(x.shape[2], {"H": h, "W": w}) == size
 
 
 def test_types() -> None:

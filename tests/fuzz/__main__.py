@@ -39,7 +39,9 @@ def main() -> int:
         if args.save:
             onnx.save(case.model, f"{args.save}/{seed}.onnx")
     rules = ", ".join(f"{name} {n}" for name, n in sorted(seen.rules.items(), key=lambda r: -r[1]))
-    print(f"{done} graphs, {found} findings, {seen.compared} runs compared, {seen.silent} that say nothing; made: {rules}")
+    print(
+        f"{done} graphs, {found} findings, {seen.compared} runs compared, {seen.silent} that say nothing; made: {rules}"
+    )
     return 1 if found else 0
 
 

@@ -191,7 +191,8 @@ class Builder:
     def _run(self, node: onnx.NodeProto, names: Sequence[str]) -> list[np.ndarray]:
         feeds = {n: self.values[n] for n in names if n}
         infos = [
-            helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in feeds.items()
+            helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+            for n, a in feeds.items()
         ]
         outputs = [onnx.ValueInfoProto(name=n) for n in node.output]
         graph = helper.make_graph([node], "g", infos, outputs)

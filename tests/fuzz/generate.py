@@ -89,9 +89,7 @@ def _model(b: Builder) -> onnx.ModelProto:
     if not outputs:  # no move was possible
         name = b.inputs[0][0]
         outputs = [b("Identity", name)]
-    infos = [
-        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(t), dims) for n, t, dims in b.inputs
-    ]
+    infos = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(t), dims) for n, t, dims in b.inputs]
     stored = [numpy_helper.from_array(a, n) for n, a in b.constants.items()]
     for n in b.constants if b.ir_version < 4 else b.overridable:
         a = b.constants[n]

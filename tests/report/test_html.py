@@ -196,6 +196,37 @@ def test_in_a_browser(tab: browser.Page, tmp_path: Path) -> None:
     assert tab.complaints == [] and tab.requests == [path.as_uri()]
 
 
+def test_a_narrow_window_keeps_the_chart_readable(tab: browser.Page, tmp_path: Path) -> None:
+    """At 520 px the chart scrolls in its own box: its texts are not drawn below 8 px, and the page is not wider."""
+    path = tmp_path / "report.html"
+    path.write_bytes(html.analysis(onnxfuse.analyze(EXAMPLE), H200))
+    tab.call("Emulation.setDeviceMetricsOverride", width=520, height=900, deviceScaleFactor=1, mobile=False)
+    try:
+        tab.open(path)
+        svg = "document.querySelector('svg')"
+        size = "parseFloat(getComputedStyle(document.querySelector('svg text')).fontSize)"
+        assert tab.run(f"{svg}.getScreenCTM().a * {size}") >= 8
+        assert tab.run("document.documentElement.scrollWidth <= innerWidth")
+    finally:
+        tab.call("Emulation.clearDeviceMetricsOverride")
+
+
+def test_long_formulas_are_folded(tab: browser.Page, tmp_path: Path) -> None:
+    """A text of a hundred terms is whole in the page, but shown only when it is opened."""
+    report = onnxfuse.analyze(EXAMPLE)
+    long = " + ".join(f"{i}·N" for i in range(1000, 1100))
+    path = tmp_path / "report.html"
+    path.write_bytes(html.analysis(replace(report, data_dims=(long,)), H200))
+    tab.open(path)
+    opened = "document.querySelectorAll('dl details')"
+    assert tab.run(f"{opened}.length") == 1
+    assert tab.run(f"{opened}[0].textContent.includes('1099·N')")
+    height = f"{opened}[0].getBoundingClientRect().height"
+    closed = tab.run(height)
+    tab.run(f"{opened}[0].open = true")
+    assert tab.run(height) > closed + 20
+
+
 def test_hostile_names_in_a_browser(tab: browser.Page, tmp_path: Path) -> None:
     path = tmp_path / "hostile.html"
     path.write_bytes(html.analysis(replace(onnxfuse.analyze(hostile_model()), model=HOSTILE), H200))

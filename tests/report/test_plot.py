@@ -80,6 +80,15 @@ def test_ticks(x: float, unit: str, said: str) -> None:
 def test_without_matplotlib_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(
-        MissingDependency, match=r"^plots need matplotlib; install it with: pip install 'onnxfuse\[plot\]'$"
+        MissingDependency, match=r'^plots need matplotlib; install it with: pip install -e "\.\[plot\]"$'
     ):
         plot.require()
+
+
+def test_the_title_names_the_sizes() -> None:
+    """A text in an SVG of matplotlib is a comment and paths."""
+    report = onnxfuse.analyze(EXAMPLE)
+    assert report.dims == {"N": 1}
+    assert b"small_resnet.onnx, assumed N=1 -->" in plot.image(chart.of_analysis(report, H200), "svg")
+    given = onnxfuse.analyze(EXAMPLE, dims={"N": 2})
+    assert b"small_resnet.onnx, N=2 -->" in plot.image(chart.of_analysis(given, H200), "svg")

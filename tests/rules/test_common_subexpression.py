@@ -62,3 +62,14 @@ def test_twins_in_two_branches_stay() -> None:
     { y = If (flag) <then_branch = t () => (float[N,4] p) { a = Neg(x)  p = Exp(a) },
                      else_branch = e () => (float[N,4] q) { b = Neg(x)  q = Abs(b) }> }""")
     assert optimized(model, rules=[RULE]).fusions == ()
+
+
+def test_attributes_are_compared_as_the_file_holds_them() -> None:
+    model = parse("""<ir_version: 8, opset_import: ["" : 17]> g (float[N,4] x) => (float[N,4] y)
+    <float three = {3}, float zero = {0}, float six = {6}, float sixth = {0.16666667}>
+    { a = Add(x, three)  b = Clip(a, zero, six)  c = Div(b, six)  d = Add(x, three)  e = Min(d, six)
+      f = Max(e, zero)  g = Mul(f, sixth)  y = Sub(c, g) }""")
+    result = optimized(model, target="ort-cpu")
+    assert ops(result.model) == ["HardSigmoid", "Sub"]
+    assert_same(model, result.model, random_feeds(model))
+    assert optimized(result.model, target="ort-cpu").fusions == ()

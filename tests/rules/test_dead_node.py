@@ -37,3 +37,12 @@ def test_inputs_stay_even_if_nothing_reads_them() -> None:
     { a = Neg(z)  y = Abs(x) }""")
     result = optimized(model, rules=[RULE])
     assert ops(result.model) == ["Abs"] and list(result.model.graph.input) == list(model.graph.input)
+
+
+def test_what_a_dead_branch_alone_read_goes_with_it() -> None:
+    model = parse("""<ir_version: 8, opset_import: ["" : 17]> g (float[N,4] x, bool flag) => (float[N,4] y)
+    { a = Neg(x)  b = Exp(a)  y = Abs(x)
+      z = If (flag) <then_branch = t () => (float[N,4] p) { p = Exp(b) },
+                     else_branch = e () => (float[N,4] q) { q = Abs(b) }> }""")
+    result = optimized(model, rules=[RULE])
+    assert ops(result.model) == ["Abs"]

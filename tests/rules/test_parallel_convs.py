@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 from onnx import numpy_helper
 from support import assert_same, graph, ops, optimized, random_feeds, with_weights
@@ -185,3 +186,28 @@ def test_a_block_of_repvgg_with_its_normalizations() -> None:
     result = optimized(model, target="ort-cpu")
     assert ops(result.model) == ["Conv", "Relu"]
     assert_same(model, result.model, random_feeds(model, dims={"N": 2, "H": 6, "W": 5}))
+
+
+def test_a_normalization_without_finite_parameters_stays() -> None:
+    model = branches(
+        "a = Conv (x, w) n = BatchNormalization <epsilon = 0.0> (x, s, t, m, v) y = Add (a, n)",
+        f"float[4,4,1,1] w{NORMS}",
+    )
+    variance = next(t for t in model.graph.initializer if t.name == "v")
+    variance.CopyFrom(numpy_helper.from_array(np.array([0, 1, 1, 1], np.float32), "v"))
+    assert ops(optimized(model, rules=["parallel_convs"], verify=False).model) == ["Conv", "BatchNormalization", "Add"]
+
+
+def test_no_sum_with_a_convolution_that_is_an_output() -> None:
+    """onnxruntime 1.32 does not load two convolutions and their sum where the first one is a graph output."""
+    model = with_weights(
+        graph(
+            "z = Conv <pads = [1,1,1,1]> (x, u) a = Conv <pads = [1,1,1,1]> (x, w) b = Conv (x, q) c = Add (a, b)"
+            " y = Add (z, c)",
+            inputs="float[N,6,H,W] x, float[6,6,3,3] w, float[6,6,3,3] u, float[6,6,1,1] q",
+            outputs="float[N,6,H,W] y, float[N,6,H,W] z",
+        )
+    )
+    result = optimized(model, rules=["parallel_convs"], target="ort-cpu")
+    assert "Add" in ops(result.model)
+    ort.InferenceSession(result.model.SerializeToString(), providers=["CPUExecutionProvider"])

@@ -169,3 +169,8 @@ def test_ten_channels_end_in_the_layout() -> None:
     result = optimized(m, rules=["prelu_channels", "prelu_depthwise"], target="ort-cpu").model
     assert ops(result) == [*DEPTHWISE, "MaxPool", "Conv"]
     assert_same(m, result, random_feeds(m, dims={"N": 2, "H": 7, "W": 8}))
+
+
+def test_slopes_that_may_be_more_than_the_value_stay() -> None:
+    m = model("y = PRelu(x, s)", np.full((1, 1, 5), 0.5), channels=3)  # onnxruntime broadcasts both ways
+    assert ops(optimized(m, rules=["prelu_equal_slopes"], target="ort-cpu", verify=False).model) == ["PRelu"]

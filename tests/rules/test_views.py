@@ -208,3 +208,11 @@ def test_slice_chain(body: str, expected: list[str]) -> None:
 )  # fmt: skip
 def test_concat_flat(body: str, expected: list[str]) -> None:
     assert ops(run("concat_flat", f"g (float[N,4] x) => (float[a,b] y) {{ {body} }}")) == expected
+
+
+def test_a_transpose_of_other_axes_than_are_known_stays() -> None:
+    # onnxruntime lets slopes of more axes than x give PRelu a fifth one, which the standard does not say.
+    model = parse("""<ir_version: 8, opset_import: ["" : 17]> g (float[1,2,1,3] x) => (float[a,b,c,d,e] y)
+    <float[1,1,1,1,1] s = {0.5}> { p = PRelu(x, s)  y = Transpose <perm = [4, 3, 0, 1, 2]> (p) }""")
+    result = optimized(model, rules=["transpose_to_reshape", "transpose_merge", "transpose_cancel"], verify=False)
+    assert ops(result.model) == ["PRelu", "Transpose"]
