@@ -65,7 +65,7 @@ def same_dims(a: Sequence[Dim] | None, b: Sequence[Dim] | None) -> bool:
 
 
 def perm_of(node: gs.Node, scope: Scope) -> list[int] | None:
-    """The permutation of a Transpose, axes reversed where none is given; None where it is not one of the input's axes."""
+    """The permutation of a Transpose, axes reversed where none is given; None where it is not one of the axes."""
     perm, shape = node.attrs.get("perm"), scope.value(node.inputs[0]).shape
     if perm:
         return list(perm) if shape is None or len(shape) == len(perm) else None

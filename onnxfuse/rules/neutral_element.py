@@ -66,8 +66,14 @@ def _without(node: gs.Node, x: gs.Tensor, c: gs.Tensor, scope: Scope) -> Rewrite
         fits = len(constant.shape) <= len(before.shape) and all(d == 1 for d in constant.shape)
     if not fits or not before.dtype or before.dtype != after.dtype:
         raise NotLegal("the constant widens the value, or may do so")
-    if node.op == "Add" and any(
+    if _loses_a_sign(node, c, scope) and any(
         is_op(n, "Reciprocal", "Pow") or (is_op(n, "Div") and i == 1) for n, i in scope.editor.uses(node.outputs[0])
     ):
         raise NotLegal("the sign of a zero counts where it is divided by")
     return Rewrite(same=((node.outputs[0], x),))
+
+
+def _loses_a_sign(node: gs.Node, c: gs.Tensor, scope: Scope) -> bool:
+    """Whether −0 becomes 0: in −0 + 0 and −0 − (−0)."""
+    array = scope.constant(c) if node.op in ("Add", "Sub") else None
+    return array is not None and bool(np.any(np.signbit(array.astype(np.float64)) == (node.op == "Sub")))

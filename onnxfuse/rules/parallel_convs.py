@@ -67,7 +67,9 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
         weight, bias = total.rounded()
         build = Build(scope, next(c for c in convs if c is not None and c.inputs[0] is x))
         rest += left
-        if any(is_op(scope.editor.producer(t), "Conv") and scope.editor.is_output(t) for t in rest):
+        sums = [n for n in scope.editor.consumers(node.outputs[0]) if is_op(n, "Add", "Sum")]
+        beside = [*rest, *(t for n in sums for t in n.inputs)]
+        if any(is_op(scope.editor.producer(t), "Conv") and scope.editor.is_output(t) for t in beside):
             # onnxruntime 1.32 fuses the Add with either convolution, and then misses the output of the other.
             raise NotLegal("the sum of a convolution and of one that is a graph output may not load")
         last = node.outputs[0]

@@ -303,6 +303,6 @@ def images(b: Builder) -> None:
 
 
 MOVES = {
-    images: 4, conv: 6, conv_transpose: 2, gemm: 3, matmul: 4, batchnorm: 4, pool: 4, layer_norm: 1, layer_norm_parts: 1,
-    reduce: 2, softmax: 1, parallel: 3, blocks: 3, residual: 2, gate: 2,
+    images: 4, conv: 6, conv_transpose: 2, gemm: 3, matmul: 4, batchnorm: 4, pool: 4, layer_norm: 1,
+    layer_norm_parts: 1, reduce: 2, softmax: 1, parallel: 3, blocks: 3, residual: 2, gate: 2,
 }  # fmt: skip

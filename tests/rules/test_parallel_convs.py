@@ -198,7 +198,8 @@ def test_a_normalization_without_finite_parameters_stays() -> None:
     assert ops(optimized(model, rules=["parallel_convs"], verify=False).model) == ["Conv", "BatchNormalization", "Add"]
 
 
-def test_no_sum_with_a_convolution_that_is_an_output() -> None:
+@pytest.mark.parametrize("sums", ["c = Add (a, b) y = Add (z, c)", "c = Add (z, a) y = Add (c, b)"])
+def test_no_sum_with_a_convolution_that_is_an_output(sums: str) -> None:
     """onnxruntime 1.32 does not load two convolutions and their sum where the first one is a graph output."""
     model = with_weights(
         graph(
