@@ -202,7 +202,8 @@ def _count(events: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 def _bound(session: Any, feeds: fd.Feeds, device: str) -> Callable[[], object]:
     """One run with inputs and outputs on the device, finished when it returns.
 
-    onnxruntime binds neither strings nor sequences as inputs; such a model runs as for a caller without binding.
+    onnxruntime binds neither strings nor sequences as inputs, nor outputs whose rank is declared wrongly; such a model
+    runs as for a caller without binding.
     """
     if any(isinstance(value, list) or value.dtype.kind == "O" for value in feeds.values()):
         return partial(session.run, None, feeds)
@@ -217,6 +218,11 @@ def _bound(session: Any, feeds: fd.Feeds, device: str) -> Callable[[], object]:
         session.run_with_iobinding(binding)
         binding.synchronize_outputs()
 
+    try:
+        run()
+        run()  # an output that the first run made is checked by the second
+    except Exception:  # noqa: BLE001 - a wrongly declared rank of an output, which stops nobody but who binds it
+        return partial(session.run, None, feeds)
     return run
 
 

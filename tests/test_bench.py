@@ -240,3 +240,11 @@ def test_nodes_that_fall_back_to_the_cpu_are_counted(model):
     assert report.models[0].nodes_by_provider["CPUExecutionProvider"] >= 1
     assert isinstance(report, bench.BenchmarkReport)
     assert issubclass(MissingDependency, OnnxfuseError)
+
+
+def test_an_output_of_another_rank_than_declared_is_timed_all_the_same() -> None:
+    """Squeeze without axes: of [2,1,3] it makes rank 2, and rank 1 is declared; only binding an output minds."""
+    text = "g (float[N,1,M] x) => (float[K] y) { y = Squeeze(x) }"
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 11]> {text}')
+    report = benchmark(model, provider="cpu", dims={"N": 2, "M": 3}, runs=2, warmup=0)
+    assert report.models[0].median_ms > 0
