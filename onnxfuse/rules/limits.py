@@ -32,7 +32,12 @@ AFTER = """
 <ir_version: 8, opset_import: ["" : 17]>
 g (float[1,2,3,3] x) => (float[1,2,3,3] y) <float zero = {0}, float six = {6}> { y = Clip(x, zero, six) }
 """
-_DTYPES: dict[int, type[np.floating[Any]]] = {TensorProto.FLOAT: np.float32, TensorProto.FLOAT16: np.float16}
+_DTYPES: dict[int, type[np.floating[Any]]] = {
+    TensorProto.FLOAT: np.float32,
+    TensorProto.FLOAT16: np.float16,
+    TensorProto.DOUBLE: np.float64,
+}
+_CLIP_TAKES_DOUBLE = 12  # in onnxruntime, which does not load Clip of Relu in double
 _CLIP_TAKES_INPUTS = 11
 _LEAST_OPSET = 6
 
@@ -46,8 +51,8 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
     if node.inputs[0] is x and is_op(node, "Clip", "Relu"):
         return None  # it is one already
     dtype = _DTYPES.get(scope.value(x).dtype)
-    if dtype is None:
-        raise NotLegal("limits are merged in float32 and float16 only")
+    if dtype is None or (dtype is np.float64 and scope.opset < _CLIP_TAKES_DOUBLE):
+        raise NotLegal("onnxruntime has no Clip for this dtype")
     build = Build(scope, node)
     if low == 0 and high == math.inf:
         build("Relu", x, out=node.outputs[0])

@@ -8,7 +8,7 @@ itself is one with s = 1, t = 0. A convolution in groups is one in fewer groups 
 Conditions: constant weights; nobody else reads what a convolution makes; equal strides; the same size of the result
 for every size of the input, which says that pads and kernel agree; and no more multiplications than before. The
 training form of RepVGG and MobileOne becomes the form that their authors deploy. Measured on repvgg_a0, onnxruntime
-1.32, one thread of AVX-512: 1.2x. NaN stays NaN; where the wider kernel has a 0, an infinity gives NaN (0·∞).
+1.32, one thread of AVX-512: 1.2x. NaN stays NaN; where the wider kernel has a 0, NaN and infinities give NaN.
 """
 
 from __future__ import annotations

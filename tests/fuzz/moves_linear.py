@@ -26,6 +26,10 @@ def _window(b: Builder, x: str, *, pool: bool = False) -> dict[str, Any]:
         attrs["strides"] = [int(b.choose([1, 2, 3])) for _ in range(n)]
     if b.chance(0.15) and (not pool or b.opset >= 10):
         attrs["dilations"] = [int(b.choose([1, 2])) for _ in range(n)]
+    pads, dilations = attrs.get("pads", [0] * 2 * n), attrs.get("dilations", [1] * n)
+    for i, k in enumerate(kernel):  # onnxruntime takes windows that are larger than all there is, and reads behind it
+        if dilations[i] * (k - 1) + 1 > b.shape(x)[i + 2] + pads[i] + pads[i + n]:
+            kernel[i] = 1
     return attrs
 
 
@@ -103,7 +107,7 @@ def batchnorm_of(b: Builder, x: str) -> str:
     kept, b.special = b.special, b.special and b.chance(0.2)
     params = [b.array([channels]) for _ in range(4)]
     b.special = kept
-    params[3] = np.abs(params[3])
+    params[3] = np.abs(params[3]) + (0 if b.special else np.array(0.05, params[3].dtype))
     attrs: dict[str, Any] = {"epsilon": float(b.choose([1e-5, 1e-3, 0.0]))} if b.chance(0.5) else {}
     return b.add("BatchNormalization", x, *(b.constant(p) for p in params), **attrs)
 
@@ -294,7 +298,7 @@ def images(b: Builder) -> None:
             group = b.choose([1, outs])
             conv_of(b, y, outs=outs, group=group, kernel_shape=[3, 3], pads=[1] * 4)
         return
-    if kind < 0.85:
+    if kind < 0.85 and min(b.shape(y)[2:]) > 1:
         y = conv_of(b, y, outs=outs, group=1, kernel_shape=[1, 1])
         b.add("AveragePool" if b.chance(0.7) else "MaxPool", y, kernel_shape=[2, 2], strides=[2, 2])
         return

@@ -27,7 +27,7 @@ def test_random_graphs(part: int) -> None:
         if finding is not None:
             case, finding = shrink(case, finding)
             pytest.fail(f"seed {seed}: {finding}\n{onnx.printer.to_text(case.model)}")
-    assert len(seen.rules) > 10 and seen.compared > 5 * seen.silent > 0
+    assert len(seen.rules) > 10 and seen.compared > max(100, 5 * seen.silent)
 
 
 def test_a_seed_is_one_graph() -> None:

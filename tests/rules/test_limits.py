@@ -101,3 +101,15 @@ def test_a_clip_of_old_opsets_has_no_bounds_for_float16() -> None:
     result = optimized(m, rules=["limits"], target="ort-cpu", verify=False).model
     data = {"x": np.array([[np.inf, -np.inf, 6e4, np.nan]], np.float16)}
     np.testing.assert_array_equal(run(result, data)[0], run(m, data)[0])
+
+
+@pytest.mark.parametrize(("opset", "expected"), [(11, ["Relu", "Clip"]), (14, ["Clip"])])
+def test_double_where_the_runtime_has_clip_for_it(opset: int, expected: list[str]) -> None:
+    """onnxruntime 1.32 does not load a Relu right before a Clip in double."""
+    m = parse(f"""<ir_version: 8, opset_import: ["" : {opset}]> g (double[N,4] x) => (double[N,4] y)
+    <double low = {{-1}}, double high = {{2}}> {{ r = Relu(x)  i = Identity(r)  y = Clip(i, low, high) }}""")
+    result = optimized(m, target="ort-cpu", exclude=["redundant_copy"] if opset == 11 else [], verify=False).model
+    assert [op for op in ops(result) if op != "Identity"] == expected
+    if opset > 11:
+        data = {"x": DATA.astype(np.float64)}
+        np.testing.assert_array_equal(run(result, data)[0], run(m, data)[0])

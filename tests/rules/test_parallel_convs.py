@@ -203,8 +203,7 @@ def test_no_sum_with_a_convolution_that_is_an_output(sums: str) -> None:
     """onnxruntime 1.32 does not load two convolutions and their sum where the first one is a graph output."""
     model = with_weights(
         graph(
-            "z = Conv <pads = [1,1,1,1]> (x, u) a = Conv <pads = [1,1,1,1]> (x, w) b = Conv (x, q) c = Add (a, b)"
-            " y = Add (z, c)",
+            f"z = Conv <pads = [1,1,1,1]> (x, u) a = Conv <pads = [1,1,1,1]> (x, w) b = Conv (x, q) {sums}",
             inputs="float[N,6,H,W] x, float[6,6,3,3] w, float[6,6,3,3] u, float[6,6,1,1] q",
             outputs="float[N,6,H,W] y, float[N,6,H,W] z",
         )
