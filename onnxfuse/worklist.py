@@ -207,6 +207,7 @@ class Worklist:
         return list(behind.values())
 
     def _few(self, tensor: gs.Tensor) -> list[gs.Node]:
+        """The readers of a value, none where they are too many to be part of a pattern."""
         return self.editor.consumers(tensor) if self.editor.use_count(tensor) <= _CROWD else []
 
     def _key(self, rule: Rule, place: Surroundings, values: Sequence[gs.Tensor]) -> Key:
@@ -387,15 +388,14 @@ class Worklist:
         for _, other in found.same:
             maker = self.editor.producer(other)
             edge += [maker] if maker is not None else []
-            edge += self.editor.consumers(other) if self.editor.use_count(other) <= _CROWD else []
+            edge += self._few(other)
         for old, _ in found.same:  # where it took the other's place
-            edge += self.editor.consumers(old) if self.editor.use_count(old) <= _CROWD else []
+            edge += self._few(old)
         seen.update((id(n), n) for n in edge)
         for _ in range(_NEAR):
             reached = []
             for node in edge:
-                tensors = [t for t in node.outputs if self.editor.use_count(t) <= _CROWD]
-                reached += [n for t in tensors for n in self.editor.consumers(t)]
+                reached += [n for t in node.outputs for n in self._few(t)]
                 reached += [p for t in node.inputs if (p := self.editor.producer(t)) is not None]
             edge = [n for n in {id(n): n for n in reached}.values() if id(n) not in seen][:_CROWD]
             seen.update((id(n), n) for n in edge)

@@ -16,6 +16,7 @@ from onnx import TensorProto
 
 from onnxfuse.facts import Shape
 from onnxfuse.patterns import Build, NotLegal, Scope, is_op
+from onnxfuse.rules._window import scale_and_shift
 
 if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
     import onnx_graphsurgeon as gs
@@ -131,12 +132,7 @@ def _batchnorm(node: gs.Node, scope: Scope) -> tuple[gs.Tensor, Affine] | None:
     given = [scope.constant(t) for t in node.inputs[1:5]]
     if any(a is None for a in given):
         raise NotLegal("a parameter of BatchNormalization is not constant")
-    scale, shift, mean, variance = (a.astype(np.float64) for a in given if a is not None)
-    with np.errstate(all="ignore"):
-        factor = scale / np.sqrt(variance + node.attrs.get("epsilon", 1e-5))
-        offset = shift - mean * factor
-    if not (np.isfinite(factor).all() and np.isfinite(offset).all()):
-        raise NotLegal("the parameters of BatchNormalization are not finite")
+    factor, offset = scale_and_shift(node, [a for a in given if a is not None])
     return node.inputs[0], Affine(factor, offset, 1)
 
 

@@ -116,7 +116,15 @@ def batchnorm(node: gs.Node, scope: Scope) -> tuple[np.ndarray, np.ndarray]:
     given = [scope.constant(t) for t in node.inputs[1:5]]
     if len(given) != 4 or any(a is None or a.dtype not in FLOATS for a in given):
         raise NotLegal("a weight of BatchNormalization is not a float constant")
-    scale, shift, mean, variance = (a.astype(np.float64) for a in given if a is not None)
+    return scale_and_shift(node, [a for a in given if a is not None])
+
+
+def scale_and_shift(node: gs.Node, parameters: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """What a BatchNormalization multiplies by and adds, of its scale, B, mean and variance, in double precision.
+
+    Raises NotLegal where it is not finite.
+    """
+    scale, shift, mean, variance = (a.astype(np.float64) for a in parameters)
     with np.errstate(all="ignore"):
         factor = scale / np.sqrt(variance + node.attrs.get("epsilon", 1e-5))
         offset = shift - mean * factor
