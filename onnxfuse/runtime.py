@@ -66,13 +66,17 @@ def options(level: str) -> Any:
     return made
 
 
-def cpu_session(model: Path | bytes, level: str) -> Any:
+def cpu_session(model: Path | bytes, level: str, *, mapped: bool = False) -> Any:
     """A CPU session with two threads, of a file or of a serialized model. Raises what onnxruntime raises,
     MissingDependency, UsageError.
+
+    mapped: leave external weights in their file instead of a packed copy in memory; the time to open such a session
+    grows with the square of the number of weights.
     """
     made = options(level)
     made.intra_op_num_threads = 2
-    made.add_session_config_entry("session.disable_prepacking", "1")  # external weights stay mapped, not copied
+    if mapped:
+        made.add_session_config_entry("session.disable_prepacking", "1")
     return onnxruntime().InferenceSession(
         model if isinstance(model, bytes) else str(model), made, providers=["CPUExecutionProvider"]
     )

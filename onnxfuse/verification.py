@@ -134,7 +134,8 @@ def compare(
 
 def open_session(path: Path, level: str = "disabled") -> Any:
     """A session for `compare`; takes long for a large model, and may be opened in another thread."""
-    return runtime.cpu_session(path, level)
+    external = storage.tensors.locations(storage.read(path).proto)
+    return runtime.cpu_session(path, level, mapped=bool(external))
 
 
 class Reference:
@@ -165,7 +166,7 @@ class Reference:
         self.unsteady: str | None = None  # an output that differs between two runs on the same feeds, once seen
         log.debug("opening the original in onnxruntime")
         try:
-            self._session = _session() if _session else runtime.cpu_session(path, level)
+            self._session = _session() if _session else open_session(path, level)
         except OnnxfuseError:
             raise
         except Exception as error:
@@ -178,7 +179,7 @@ class Reference:
         """Judge an optimized model."""
         if problem := _static_problem(self.path, self.interface, optimized):
             return _no(problem)
-        return self._judge(lambda: runtime.cpu_session(optimized, self._level))
+        return self._judge(lambda: open_session(optimized, self._level))
 
     def _run(self, feeds: fd.Feeds) -> runtime.Outputs:
         return runtime.run(self._session, feeds)
