@@ -158,32 +158,32 @@ def run_seconds(
     return total
 
 
-def graph_seconds(
+def graph_run(
     facts: Facts,
     annotated: Sequence[Row],
     prices: Sequence[Cost],
     exported: Collection[str],
     target: Target,
     device: Device,
-) -> float:
-    """Seconds of a whole graph as the target executes it; nodes of unknown cost add nothing.
+) -> tuple[float, int]:
+    """Seconds and kernels of a whole graph as the target executes it; a node of unknown cost is a kernel of no time.
 
     annotated, prices: rows and costs of its nodes. exported: names that must exist outside, which the runtime cannot
     fuse away. A local function runs as its nodes, one by one, unless functions are kernels on the target.
     """
     inlined = inlined_bodies(facts, target)
-    total = sum(row.seconds or 0.0 for body in inlined.values() for row in executed_rows(body, target, device))
+    times = [row.seconds for body in inlined.values() for row in executed_rows(body, target, device)]
     left = [i for i in range(len(annotated)) if i not in inlined]
-    if not target.chains:
-        return total + sum(annotated[i].seconds or 0.0 for i in left)
-    reads = Counter(name for node in facts.nodes for name in node.inputs)
-    inner = {name for name, count in reads.items() if count == 1}.difference(exported)
-    every, nbytes = graph_pieces(facts, prices), sizes(facts)
-    pieces = [every[i] for i in left]
-    for group in kernels(pieces, target, inner):
-        cost = merged(group, nbytes) if len(group) > 1 else group[0].cost
-        total += piece_seconds(cost, group, device) or 0.0
-    return total
+    if target.chains:
+        reads = Counter(name for node in facts.nodes for name in node.inputs)
+        inner = {name for name, count in reads.items() if count == 1}.difference(exported)
+        every, nbytes = graph_pieces(facts, prices), sizes(facts)
+        for group in kernels([every[i] for i in left], target, inner):
+            cost = merged(group, nbytes) if len(group) > 1 else group[0].cost
+            times.append(piece_seconds(cost, group, device))
+    else:
+        times += [annotated[i].seconds for i in left]
+    return sum(time or 0.0 for time in times), sum(time != 0 for time in times)
 
 
 def inlined_bodies(facts: Facts, target: Target) -> dict[int, Facts]:

@@ -26,7 +26,7 @@ from onnxfuse.model import Model
 from onnxfuse.patterns import Refusal, Rule
 from onnxfuse.plan import Key, Plan
 from onnxfuse.rewrite import Fusion
-from onnxfuse.roofline import Totals
+from onnxfuse.roofline import Execution
 from onnxfuse.targets import Target
 from onnxfuse.verification import Reference, Verdict, compare, open_session
 from onnxfuse.worklist import Worklist
@@ -107,7 +107,7 @@ class Outcome:
     made: Rewritten
     verdict: Verdict | None
     rolled_back: tuple[Refusal, ...]
-    after: Totals | None
+    after: Execution | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,7 +126,7 @@ class Optimizer:
     max_intensity: float | None
 
     def run(
-        self, out: Path | None, dims: Mapping[str, int], seed: int, verify: bool, measure: Callable[[], Totals]
+        self, out: Path | None, dims: Mapping[str, int], seed: int, verify: bool, measure: Callable[[], Execution]
     ) -> Outcome:
         """Rewrite the model, compare it with what it was, and measure it; without a rewrite neither is done.
 
@@ -152,7 +152,7 @@ class Optimizer:
             result: Rewritten = pickle.loads(packed)  # anew: what was made amid the view would hold its memory pages
             self.model.save_showing(changed, shown)
             second = pool.submit(open_session, changed)
-            after: Totals | None = measure()
+            after: Execution | None = measure()
             log.info("comparing with the original")
             verdict = compare(original, changed, dims=dims, seed=seed, opening=(first, second))
             rolled_back: tuple[Refusal, ...] = ()

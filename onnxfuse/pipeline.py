@@ -19,7 +19,7 @@ from onnxfuse import candidates, devices, ir, roofline, targets
 from onnxfuse.binding import Bound, bind, formulas, misfit
 from onnxfuse.cost import Cost, costs
 from onnxfuse.errors import OutputError, UsageError
-from onnxfuse.execution import executed_rows, graph_pieces, graph_seconds, inlined_bodies, sizes
+from onnxfuse.execution import executed_rows, graph_pieces, graph_run, inlined_bodies, sizes
 from onnxfuse.facts import Expr, Facts, infer, symbols
 from onnxfuse.jsonable import plain
 from onnxfuse.memory import all_sized
@@ -78,8 +78,8 @@ class Analysis:
 class Result:
     """What `optimize` did. result.model is the optimized model as a proto; verify is None with `verify=False`.
 
-    before, after: sums over the nodes that the target executes (a function may be inlined); `seconds` is the estimate
-        for its kernels, which may hold several nodes.
+    before, after: sums over the nodes that the target executes (a function may be inlined), and the estimated time of
+        its kernels, which may hold several nodes.
     rolled_back: rewrites that were taken back because the model with them did not compute the same.
     """
 
@@ -89,8 +89,8 @@ class Result:
     device: str
     dims: Dims
     assumed: tuple[str, ...]
-    before: roofline.Totals
-    after: roofline.Totals
+    before: roofline.Execution
+    after: roofline.Execution
     fusions: tuple[Fusion, ...]
     refused: tuple[Refusal, ...]
     verdict: Verdict | None
@@ -239,14 +239,16 @@ def _foreign(prices: Iterable[Cost], totals: roofline.Totals, dims: Dims) -> tup
 
 def _executed(
     program: ir.Program, facts: Facts, prices: tuple[Cost, ...], target: targets.Target, device: devices.Device
-) -> roofline.Totals:
-    """Totals of a model as the target executes it: functions inlined, and the time of the kernels that it makes."""
+) -> roofline.Execution:
+    """Totals of a model as the target executes it: functions inlined, and the kernels that it makes."""
     graph = program.graph
     exported = {*graph.outputs, *ir.captured(graph)}
     rows = roofline.rows(facts, prices, device)
     run = executed_rows(facts, target, device) if inlined_bodies(facts, target) else rows
     totals = roofline.totals(run, program, facts)
-    return replace(totals, seconds=graph_seconds(facts, rows, prices, exported, target, device))
+    seconds, kernels = graph_run(facts, rows, prices, exported, target, device)
+    counts = {field.name: getattr(totals, field.name) for field in fields(totals)}
+    return roofline.Execution(**counts | {"seconds": seconds}, kernels=kernels)
 
 
 def _load(source: Source) -> Model:
@@ -344,10 +346,10 @@ def optimize(
     optimizer = Optimizer(source, goal, machine, known, bound, chosen_rules, max_intensity)
 
     @cache
-    def before() -> roofline.Totals:
+    def before() -> roofline.Execution:
         return _executed(program, bound.facts, bound.costs, goal, machine)
 
-    def measure() -> roofline.Totals:
+    def measure() -> roofline.Execution:
         before()  # here, where the optimizer waits for sessions anyway
         changed = infer(source.program, bound.dims, source.array)
         return _executed(source.program, changed, costs(changed), goal, machine)

@@ -119,6 +119,16 @@ class Totals:
     reasons: Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution(Totals):
+    """The totals of a model as a target executes it; `seconds` is the time of its kernels.
+
+    kernels: how many it launches; one may do several nodes, and a node that only renames memory needs none.
+    """
+
+    kernels: int
+
+
 def peak(device: Device, dtype: str, matrix: bool) -> float:
     """FLOP/s of multiply-accumulates. fp32 uses TF32 units where there are any.
 

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 import pytest
-from support import LIGHT_ZOO, assert_same, graph, ops, random_feeds
+from support import LIGHT_ZOO, assert_same, graph, ops, parse, random_feeds
 
 import onnxfuse
 from onnxfuse import UsageError
@@ -111,6 +111,19 @@ def test_the_light_zoo_is_costed_completely(path: Path) -> None:
     assert report.totals.coverage == 1.0 and report.totals.unknown == ()
     assert report.totals.macs > 1e8  # type: ignore[operator]
     assert report.to_json()["totals"]["coverage"] == 1.0
+
+
+@pytest.mark.parametrize(("target", "before", "after"), [("ort-cuda", 3, 2), ("ort-cpu", 2, 2), ("portable", 3, 2)])
+def test_the_kernels_that_a_target_launches(target: str, before: int, after: int) -> None:
+    # Conv + Relu is one on the CPU by itself, a Reshape renames memory, the Softmax is one more.
+    body = "c = Conv(x, w) r = Relu(c) v = Reshape(r, s) y = Softmax(v)"
+    model = parse(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[1,2,8,8] x) => (float[1,128] y) '
+        f"<float[2,2,1,1] w = {{1, 2, 3, 4}}, int64[2] s = {{1, -1}}> {{ {body} }}"
+    )
+    result = onnxfuse.optimize(model, target=target)
+    assert (result.before.kernels, result.after.kernels) == (before, after)
+    assert result.to_json()["after"]["kernels"] == after
 
 
 @pytest.mark.parametrize("target", ["ort-cuda", "ort-cpu", "portable"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +18,7 @@ from onnxfuse.report import text, units
 from onnxfuse.report.console import Cell, Column, render, table
 from onnxfuse.report.tables import ranked
 from onnxfuse.rewrite import Fusion
-from onnxfuse.roofline import Row, Totals
+from onnxfuse.roofline import Execution, Row, Totals
 
 
 @pytest.mark.parametrize(
@@ -267,20 +267,26 @@ FUSION = Fusion("conv_relu", "/stem/conv/Conv", ("/stem/conv/Conv", "relu"), 6_4
 REFUSAL = Refusal("conv_relu", "head", "the value between them is a graph output")
 
 
+EXECUTED = Execution(**{field.name: getattr(TOTALS, field.name) for field in fields(TOTALS)}, kernels=26)
+
+
 def optimized(**changes: Any) -> Any:
-    after = replace(TOTALS, bytes=5_136_768, seconds=3.25e-6, intensity=46.1, peak_activation_bytes=6_422_500)
+    after = replace(
+        EXECUTED, kernels=13, bytes=5_136_768, seconds=3.25e-6, intensity=46.1, peak_activation_bytes=6_422_500
+    )
     verdict = SimpleNamespace(ok=True, max_error=2.4e-7, cases=3, reason=None, outputs=())
-    fields = {
+    result = {
         "source": "in.onnx", "output": "out.onnx", "target": "ort-cuda", "device": "h200", "dims": {}, "assumed": (),
-        "before": TOTALS, "after": after, "fusions": (FUSION, FUSION), "refused": (REFUSAL,), "verdict": verdict,
+        "before": EXECUTED, "after": after, "fusions": (FUSION, FUSION), "refused": (REFUSAL,), "verdict": verdict,
         "rolled_back": (), "seconds": 1.25,
     }  # fmt: skip
-    return SimpleNamespace(**fields | changes)
+    return SimpleNamespace(**result | changes)
 
 
 def test_optimization_by_rule() -> None:
     said = text.optimization(optimized())
     assert said.splitlines()[0] == "in.onnx → out.onnx, target ort-cuda, device h200"
+    assert re.search(r"kernels +26 +13 +-50\.0 %", said)
     assert re.search(r"FLOPs +237 M +237 M +same", said)
     assert re.search(r"memory traffic +10\.3 MB +5\.14 MB +-50\.0 %", said)  # 5,136,768 / 10,273,536 = 0.500
     assert re.search(r"estimated time +6\.50 µs +3\.25 µs +-50\.0 %", said)
@@ -299,7 +305,7 @@ def test_optimization_explained() -> None:
 
 
 def test_optimization_without_a_rewrite_or_a_verdict() -> None:
-    said = text.optimization(optimized(fusions=(), refused=(), verdict=None, after=TOTALS))
+    said = text.optimization(optimized(fusions=(), refused=(), verdict=None, after=EXECUTED))
     assert "Nothing to rewrite" in said
     assert "Nothing was changed (1.2 s)" in said
     exact = SimpleNamespace(ok=True, max_error=0.0, cases=2, reason=None, outputs=())

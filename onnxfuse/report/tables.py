@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from onnxfuse.devices import Device
     from onnxfuse.patterns import Refusal
     from onnxfuse.rewrite import Fusion
-    from onnxfuse.roofline import Row, Totals
+    from onnxfuse.roofline import Execution, Row
 
 
 def ranked(nodes: Sequence[Row], sort: str) -> list[Row]:
@@ -97,16 +97,17 @@ def candidates_table(candidates: Sequence[Candidate], width: int) -> RenderableT
     return table(columns, lines, width)
 
 
-def change_table(before: Totals, after: Totals, width: int) -> RenderableType:
+def change_table(before: Execution, after: Execution, width: int) -> RenderableType:
     """The totals of a model before and after, and by how much they changed."""
     columns = [Column(""), *(Column(t, right=True, limit=24) for t in ("before", "after", "change"))]
     lines: list[Line] = [[*line] for line in change_lines(before, after)]
     return table(columns, lines, width)
 
 
-def change_lines(before: Totals, after: Totals) -> list[tuple[str, str, str, str]]:
+def change_lines(before: Execution, after: Execution) -> list[tuple[str, str, str, str]]:
     """Name, before, after and change of the totals that an optimization may change."""
     rows: list[tuple[str, Callable[[Any], str], str]] = [
+        ("kernels", units.count, "kernels"),
         ("FLOPs", units.count, "flops"),
         ("memory traffic", units.size, "bytes"),
         ("FLOP/byte", units.digits_or_unknown, "intensity"),
