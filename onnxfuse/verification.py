@@ -175,11 +175,11 @@ class Reference:
         self._cases = [_Case(feeds, outputs, _text(binding, fd.NORMAL))]
         self._add_cases(binding, len(model.proto.graph.node) <= _SMALL and _flops(model, binding) <= _CHEAP)
 
-    def check(self, optimized: Path) -> Verdict:
-        """Judge an optimized model."""
+    def check(self, optimized: Path, *, quick: bool = False) -> Verdict:
+        """Judge an optimized model; quick: what comes after the first case that differs is left out."""
         if problem := _static_problem(self.path, self.interface, optimized):
             return _no(problem)
-        return self._judge(lambda: open_session(optimized, self._level))
+        return self._judge(lambda: open_session(optimized, self._level), quick)
 
     def _run(self, feeds: fd.Feeds) -> runtime.Outputs:
         return runtime.run(self._session, feeds)
@@ -209,7 +209,7 @@ class Reference:
             if self.interface.overridable:
                 self._add(base, fd.NORMAL, override=fd.NORMAL)
 
-    def _judge(self, session: Callable[[], Any]) -> Verdict:
+    def _judge(self, session: Callable[[], Any], quick: bool = False) -> Verdict:
         try:
             opened = session()
         except Exception as error:  # noqa: BLE001 - onnxruntime has no one base class
@@ -222,6 +222,8 @@ class Reference:
             except Exception as error:  # noqa: BLE001
                 return _no(f"optimized model does not run ({case.text}): {runtime.first_line(error)}")
             rows.append([self._weigh(i, d) for d in self._differences(case.outputs, outputs)])
+            if quick and any(d is not None and not d.ok for d in rows[-1]):
+                break
         return self._verdict(rows)
 
     def _differences(self, a: runtime.Outputs, b: runtime.Outputs) -> Iterator[OutputDifference]:
@@ -279,7 +281,7 @@ class Reference:
     def _verdict(self, rows: list[list[OutputDifference | None]]) -> Verdict:
         worst: dict[str, OutputDifference] = {}
         problems = []
-        for case, row in zip(self._cases, rows, strict=True):
+        for case, row in zip(self._cases, rows, strict=False):  # a quick judgement has fewer rows
             for d in filter(None, row):
                 if not d.ok:
                     problems.append(f"{describe(d)} ({case.text})")

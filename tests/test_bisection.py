@@ -44,3 +44,9 @@ def test_guilty_at_the_ends():
     assert find_guilty(0, Oracle()) == frozenset()
     assert find_guilty(3, lambda kept: False) == {0, 1, 2}
     assert find_guilty(3, Oracle({0}, {1}, {2})) == {0, 1, 2}
+
+
+def test_the_search_ends():
+    oracle = Oracle(*({i, i + 1} for i in range(500)))  # every second one has to go
+    assert find_guilty(500, oracle, most=40) == frozenset(range(500))
+    assert 40 <= oracle.asked <= 40 + 10  # a bisection that has begun is ended

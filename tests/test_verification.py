@@ -403,6 +403,9 @@ def test_a_reference_judges_many(tmp_path):
     reference = Reference(paths[0])
     assert [reference.check(p).ok for p in paths] == [True, True, False]
     assert reference.check(paths[2]) == compare(paths[0], paths[2])  # the same feeds each time
+    quick = reference.check(paths[2], quick=True)
+    assert not quick.ok and quick.cases < reference.check(paths[2]).cases
+    assert reference.check(paths[1], quick=True) == reference.check(paths[1])
 
 
 def test_a_reference_that_cannot_run_is_a_finding(tmp_path):
