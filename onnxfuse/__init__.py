@@ -14,10 +14,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from onnxfuse.analysis import Analysis
     from onnxfuse.bench import benchmark
     from onnxfuse.errors import Finding, MissingDependency, ModelError, OnnxfuseError, OutputError, UsageError
     from onnxfuse.facts import evaluate
-    from onnxfuse.pipeline import Analysis, Result, analyze, optimize
+    from onnxfuse.pipeline import Result, analyze, optimize
     from onnxfuse.profiled import benchmark_nodes
     from onnxfuse.verification import verify
 
@@ -26,7 +27,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "analyze": "pipeline",
     "optimize": "pipeline",
-    "Analysis": "pipeline",
+    "Analysis": "analysis",
     "Result": "pipeline",
     "verify": "verification",
     "benchmark": "bench",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-
 _MOST = 64  # checks: enough for five guilty rewrites of a thousand, and an end where the model itself is too rough
 
 

@@ -21,8 +21,8 @@ from onnxfuse import __version__, jsonable
 from onnxfuse.errors import Finding, OnnxfuseError, OutputError, UsageError
 
 if TYPE_CHECKING:
+    from onnxfuse.analysis import Analysis
     from onnxfuse.devices import Device
-    from onnxfuse.pipeline import Analysis
 
 # Heavy modules (onnx, graphsurgeon, onnxruntime) are imported inside the commands: --help answers at once.
 

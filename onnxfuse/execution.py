@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 
 from onnxfuse import ir
@@ -16,7 +16,7 @@ from onnxfuse.cost.registry import FREE, bytes_of, bytes_or_none
 from onnxfuse.devices import Device
 from onnxfuse.facts import Facts
 from onnxfuse.facts.value import Value
-from onnxfuse.roofline import Row, Units, merged_seconds, place, rows, units
+from onnxfuse.roofline import Execution, Row, Units, merged_seconds, place, rows, totals, units
 from onnxfuse.targets import Target
 
 
@@ -198,3 +198,17 @@ def executed_rows(facts: Facts, target: Target, device: Device) -> tuple[Row, ..
     for i, row in enumerate(rows(facts, costs(facts), device)):
         found += executed_rows(inlined[i], target, device) if i in inlined else [row]
     return tuple(found)
+
+
+def run_totals(
+    program: ir.Program, facts: Facts, prices: tuple[Cost, ...], target: Target, device: Device
+) -> Execution:
+    """Totals of a model as the target executes it: functions inlined, and the kernels that it makes."""
+    graph = program.graph
+    exported = {*graph.outputs, *ir.captured(graph)}
+    every = rows(facts, prices, device)
+    run = executed_rows(facts, target, device) if inlined_bodies(facts, target) else every
+    sums = totals(run, program, facts)
+    seconds, launched = graph_run(facts, every, prices, exported, target, device)
+    counts = {field.name: getattr(sums, field.name) for field in fields(sums)}
+    return Execution(**counts | {"seconds": seconds}, kernels=launched)

@@ -7,22 +7,21 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cache
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnxfuse import candidates, devices, ir, roofline, targets
-from onnxfuse.binding import Bound, bind, formulas, misfit
-from onnxfuse.cost import Cost, costs
+from onnxfuse import analysis, devices, roofline, targets
+from onnxfuse.analysis import Analysis, Dims
+from onnxfuse.binding import bind, misfit
+from onnxfuse.cost import costs
 from onnxfuse.errors import OutputError, UsageError
-from onnxfuse.execution import executed_rows, graph_pieces, graph_run, inlined_bodies, sizes
-from onnxfuse.facts import Expr, Facts, infer, symbols
+from onnxfuse.execution import run_totals
+from onnxfuse.facts import infer
 from onnxfuse.jsonable import plain
-from onnxfuse.memory import all_sized
 from onnxfuse.model import Model, Source
 
 if TYPE_CHECKING:
@@ -33,45 +32,6 @@ if TYPE_CHECKING:
     from onnxfuse.verification import Verdict
 
 log = logging.getLogger(__name__)
-Dims = Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Analysis:
-    """What `analyze` finds.
-
-    dims: the sizes of all free dimensions; assumed: those of them that nobody gave.
-    as_executed: whether this is of the graph that onnxruntime makes of the model.
-    data_dims: symbols in the counts that are no dimension of an input: sizes without a formula in the dims, such as the
-        rows that NonZero finds, called "<value>.<axis>". Where the dims do not tell them, nothing is estimated.
-    totals, nodes: the counts are exact formulas in the assumed dimensions, numbers where none is in them
-        (`onnxfuse.evaluate(report.totals.macs, {"batch": 8})` is the number of either); the estimates, and the
-        candidates, are those at `dims`.
-    misfit: the first node at which `dims` do not fit the model; what depends on it is unknown.
-    """
-
-    model: str | None
-    device: str
-    target: str
-    dims: Dims
-    assumed: tuple[str, ...]
-    data_dims: tuple[str, ...]
-    totals: roofline.Totals
-    nodes: tuple[roofline.Row, ...]
-    candidates: tuple[candidates.Candidate, ...]
-    as_executed: bool = False
-    misfit: str | None = None
-    _at_dims: Analysis | None = None
-
-    @property
-    def at_dims(self) -> Analysis:
-        """The same with every count as the number at `dims`: what `analyze` finds when all of them are given."""
-        return self._at_dims or self
-
-    def to_json(self) -> dict[str, Any]:
-        """The report as plain data with the stable names of the `--json` output."""
-        data: dict[str, Any] = plain(self)
-        return data
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +71,7 @@ class Result:
     def analysis(self, device: devices.Device, *, max_intensity: float | None = None) -> Analysis:
         """What `analyze` finds in the optimized model, at the same sizes of the free dimensions."""
         bound = bind(self._model, self.dims)
-        return _analysis(self._model, targets.find(self.target), device, bound, max_intensity)
+        return analysis.of_model(self._model, targets.find(self.target), device, bound, max_intensity)
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain data with the stable names of the `--json` output."""
@@ -167,13 +127,11 @@ def analyze(
     machine = roofline.find_device(device or goal.device)
     with _graph(model, as_executed) as source:
         bound = bind(source, dims or {})
-        sized = _analysis(source, goal, machine, bound, max_intensity)
+        sized = analysis.of_model(source, goal, machine, bound, max_intensity)
         sized = replace(sized, as_executed=as_executed, misfit=misfit(source, bound))
-        report = _with_formulas(sized, source, bound)
+        report = analysis.with_formulas(sized, source, bound)
         if annotate is not None:
-            source.annotate([_note(row) for row in sized.nodes])
-            for path, rows in _body_rows(bound.facts, machine):
-                source.annotate([_note(row) for row in rows], path)
+            analysis.annotate(source, sized.nodes, bound.facts, machine)
             source.save(annotate)
     return report
 
@@ -189,66 +147,6 @@ def _graph(source: Source, as_executed: bool) -> Iterator[Model]:
     log.debug("asking onnxruntime for the graph that it executes")
     with executed(source) as model:
         yield model
-
-
-def _analysis(
-    source: Model, goal: targets.Target, machine: devices.Device, bound: Bound, max_intensity: float | None
-) -> Analysis:
-    program = source.program
-    facts, prices = bound.facts, bound.costs
-    rows = roofline.rows(facts, prices, machine)
-    sums = roofline.totals(rows, program, facts)
-    exported = frozenset(program.graph.outputs) | ir.captured(program.graph)
-    pieces, pairs = graph_pieces(facts, prices), _pairs(goal)
-    found = candidates.find(pieces, exported, goal, machine, sizes(facts), pairs, max_intensity)
-    return Analysis(
-        source.name,
-        machine.name,
-        goal.name,
-        bound.dims,
-        bound.assumed,
-        _foreign(prices, sums, bound.dims),
-        sums,
-        rows,
-        found,
-    )
-
-
-def _with_formulas(sized: Analysis, source: Model, bound: Bound) -> Analysis:
-    """The analysis with its counts as formulas in the assumed dimensions."""
-    if not bound.assumed:
-        return sized
-    facts, prices = formulas(source, bound)
-    rows = roofline.formula_rows(sized.nodes, prices)
-    estimates = {name: getattr(sized.totals, name) for name in ("intensity", "seconds", "bound")}
-    totals = replace(roofline.totals(rows, source.program, facts), **estimates)
-    if not all_sized(facts, bound.facts):
-        totals = replace(totals, peak_activation_bytes=None, peak_activation_bytes_in_place=None)
-    foreign = _foreign(prices, totals, sized.dims)
-    return replace(sized, totals=totals, nodes=rows, data_dims=foreign, _at_dims=sized)
-
-
-def _foreign(prices: Iterable[Cost], totals: roofline.Totals, dims: Dims) -> tuple[str, ...]:
-    """Symbols in the counts that are none of these dimensions, in the order of the nodes; those of a peak last."""
-    kinds = {id(cost): cost for cost in prices}.values()  # nodes that are alike share one cost
-    counts = (count for c in kinds for count in (c.flops, c.transcendentals, c.bytes_read, c.bytes_written))
-    sums = (getattr(totals, field.name) for field in fields(totals))
-    distinct = dict.fromkeys(count for count in chain(counts, sums) if isinstance(count, Expr))
-    return tuple(dict.fromkeys(name for count in distinct for name in sorted(symbols(count)) if name not in dims))
-
-
-def _executed(
-    program: ir.Program, facts: Facts, prices: tuple[Cost, ...], target: targets.Target, device: devices.Device
-) -> roofline.Execution:
-    """Totals of a model as the target executes it: functions inlined, and the kernels that it makes."""
-    graph = program.graph
-    exported = {*graph.outputs, *ir.captured(graph)}
-    rows = roofline.rows(facts, prices, device)
-    run = executed_rows(facts, target, device) if inlined_bodies(facts, target) else rows
-    totals = roofline.totals(run, program, facts)
-    seconds, kernels = graph_run(facts, rows, prices, exported, target, device)
-    counts = {field.name: getattr(totals, field.name) for field in fields(totals)}
-    return roofline.Execution(**counts | {"seconds": seconds}, kernels=kernels)
 
 
 def _load(source: Source) -> Model:
@@ -277,34 +175,6 @@ def _check_writable(out: Path) -> None:
         raise OutputError(f"{out}: is a folder; name a file")
     if not out.absolute().parent.is_dir():
         raise OutputError(f"{out}: the folder {out.absolute().parent} does not exist")
-
-
-_Path = tuple[tuple[int, str], ...]
-
-
-def _body_rows(
-    facts: Facts, device: devices.Device, path: _Path = ()
-) -> Iterator[tuple[_Path, tuple[roofline.Row, ...]]]:
-    """The rows of every branch and loop body, each for one execution, with the way to it."""
-    for (index, attribute), body in facts.bodies.items():
-        if attribute:
-            here = (*path, (index, attribute))
-            yield here, roofline.rows(body, costs(body), device)
-            yield from _body_rows(body, device, here)
-
-
-def _note(row: roofline.Row) -> dict[str, str]:
-    """A row as entries for a node's `metadata_props`; unknown numbers are left out."""
-    numbers = ("flops", "macs", "transcendentals", "bytes_read", "bytes_written", "intensity", "seconds", "bound")
-    found = {f"onnxfuse.{n}": getattr(row, n) for n in numbers}
-    return {k: f"{v:.6g}" if isinstance(v, float) else str(v) for k, v in found.items() if v is not None}
-
-
-def _pairs(target: targets.Target) -> dict[tuple[str, str], str]:
-    """(producer, consumer) operators → the rewrite that makes them one node on a target."""
-    from onnxfuse.rules import all_rules
-
-    return {pair: r.name for r in all_rules().values() if r.pairs for pair in r.pairs(target)}
 
 
 def optimize(
@@ -347,12 +217,12 @@ def optimize(
 
     @cache
     def before() -> roofline.Execution:
-        return _executed(program, bound.facts, bound.costs, goal, machine)
+        return run_totals(program, bound.facts, bound.costs, goal, machine)
 
     def measure() -> roofline.Execution:
         before()  # here, where the optimizer waits for sessions anyway
         changed = infer(source.program, bound.dims, source.array)
-        return _executed(source.program, changed, costs(changed), goal, machine)
+        return run_totals(source.program, changed, costs(changed), goal, machine)
 
     outcome = optimizer.run(None if out is None else Path(out), dims or {}, seed, verify, measure)
     if out is not None:

@@ -12,8 +12,8 @@ from support import LIGHT_ZOO, graph
 
 import onnxfuse
 from onnxfuse import UsageError
+from onnxfuse.analysis import Analysis
 from onnxfuse.facts import Expr
-from onnxfuse.pipeline import Analysis
 from onnxfuse.roofline import Row, Totals
 
 MODELS = Path(__file__).parent.parent / "models"

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, TypeVar
 from onnxfuse.report import totals, units
 
 if TYPE_CHECKING:
+    from onnxfuse.analysis import Analysis
     from onnxfuse.candidates import Candidate
     from onnxfuse.devices import Device
-    from onnxfuse.pipeline import Analysis, Result
+    from onnxfuse.pipeline import Result
     from onnxfuse.rewrite import Fusion
     from onnxfuse.roofline import Row
 

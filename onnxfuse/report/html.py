@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from onnxfuse.report import chart, page, tables, text, totals, units
 
 if TYPE_CHECKING:
+    from onnxfuse.analysis import Analysis
     from onnxfuse.candidates import Candidate
     from onnxfuse.devices import Device
     from onnxfuse.patterns import Refusal
-    from onnxfuse.pipeline import Analysis, Result
+    from onnxfuse.pipeline import Result
     from onnxfuse.rewrite import Fusion
     from onnxfuse.roofline import Row
 

@@ -11,9 +11,10 @@ from onnxfuse.report.console import Cell, Column, Line, pairs, render, table, ti
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from onnxfuse.analysis import Analysis
     from onnxfuse.bench import BenchmarkReport, Ratio
     from onnxfuse.devices import Device
-    from onnxfuse.pipeline import Analysis, Result
+    from onnxfuse.pipeline import Result
     from onnxfuse.profiled import NodeReport, NodeTime
     from onnxfuse.report.console import Part
     from onnxfuse.verification import Verdict

@@ -10,8 +10,8 @@ from onnxfuse.facts.expr import Expr
 from onnxfuse.report import units
 
 if TYPE_CHECKING:
+    from onnxfuse.analysis import Analysis
     from onnxfuse.cost.registry import Number
-    from onnxfuse.pipeline import Analysis
     from onnxfuse.roofline import Row, Totals
 
 BOUNDS = {"memory": "memory", "compute": "compute", "overhead": "launch overhead"}
