@@ -92,7 +92,12 @@ def assert_same(a: onnx.ModelProto, b: onnx.ModelProto, feeds: dict[str, np.ndar
 
 def ops(model: onnx.ModelProto) -> list[str]:
     """Operators of the main graph in order, with their domain where it is not ai.onnx."""
-    return [f"{n.domain}::{n.op_type}" if n.domain else n.op_type for n in model.graph.node]
+    return graph_ops(model.graph)
+
+
+def graph_ops(graph: onnx.GraphProto) -> list[str]:
+    """Operators of one graph in order, with their domain where it is not ai.onnx."""
+    return [f"{n.domain}::{n.op_type}" if n.domain else n.op_type for n in graph.node]
 
 
 def optimized(model: onnx.ModelProto, **options: object) -> onnxfuse.Result:

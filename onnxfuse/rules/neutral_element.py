@@ -3,7 +3,7 @@
 The constant may have any shape that does not widen x, and stand on either side where the operator commutes. NaN and
 infinities stay. x + 0 turns −0 into 0, and without it −0 stays: equal numbers, which differ in the sign of 1/x alone;
 the addition stays where its reader divides by it. Integers are as exact as floats; each of these nodes copies the whole
-tensor.
+tensor. A scale of ones and a shift of zeros behind a normalization in parts stay: runtimes know it by them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 
 from onnxfuse.patterns import NotLegal, Rewrite, Scope, is_op
 from onnxfuse.rules._known import same_dims
+from onnxfuse.rules._norm import ends_norm
 
 if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
     import onnx_graphsurgeon as gs
@@ -46,6 +47,8 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
     for index in (1, 0) if node.op in _COMMUTES else (1,):
         x, c = node.inputs[1 - index], node.inputs[index]
         if not scope.value(x).constant and _is_all(c, _NEUTRAL[node.op], scope):
+            if ends_norm(x, scope):
+                raise NotLegal("a runtime may know the normalization by its scale and shift")
             return _without(node, x, c, scope)
     return None
 

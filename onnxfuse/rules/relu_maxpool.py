@@ -8,12 +8,12 @@ MaxPool make of it in the other order, the same in onnxruntime on the CPU; a 0 m
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from onnxfuse import ir
-from onnxfuse.facts import Dim
 from onnxfuse.patterns import Match, NewNode, NotLegal, Scope, is_op
-from onnxfuse.rules._definition import definition, references, spatial_attributes, suffix
+from onnxfuse.rules._definition import definition, references, suffix
+from onnxfuse.rules._pool import covered_maxima
 from onnxfuse.targets import ONNXFUSE, Target
 
 if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
@@ -50,21 +50,7 @@ def match(node: gs.Node, scope: Scope) -> Match | None:
     scope.sole_consumer(relu)
     if scope.editor.owner(relu) is not scope.editor.owner(node):
         raise NotLegal("the Relu stands in an outer graph")
-    if len(node.outputs) > 1 and node.outputs[1].name:
-        raise NotLegal("MaxPool also gives Indices, which Relu changes where maxima are equal")
-    kernel = node.attrs.get("kernel_shape")
-    if not kernel:
-        raise NotLegal("MaxPool has no kernel_shape")
-    attrs = spatial_attributes(node, list(kernel), scope.opset)
-    if min(*attrs["kernel_shape"], *attrs["strides"], *attrs.get("dilations", [1])) < 1:
-        raise NotLegal("MaxPool has a kernel, stride or dilation below 1")
-    shape = scope.value(node.inputs[0]).shape
-    sizes = shape[2:] if shape is not None and len(shape) == len(kernel) + 2 else (None,) * len(kernel)
-    for axis, size in enumerate(sizes):
-        if not _covered(axis, size, attrs):
-            raise NotLegal(
-                "a pooling window may lie wholly in padding, where MaxPool gives the lowest number and not 0"
-            )
+    attrs = covered_maxima(node, scope, "Relu")
     name = "ReluMaxPool" + suffix(attrs)
     text = f"P = MaxPool <{references('MaxPool', attrs, scope.opset)}> (X)  Y = Relu(P)"
     function = definition(name, attrs, "X", text, scope.opset)
@@ -76,26 +62,3 @@ def match(node: gs.Node, scope: Scope) -> Match | None:
     )
     new = NewNode(name, ONNXFUSE, (source,), (result,), attrs)
     return Match((relu, node), new, function, body, {pooled: result.name})
-
-
-def _covered(axis: int, size: Dim | None, attrs: dict[str, Any]) -> bool:
-    """Whether every window along a spatial axis surely holds at least one element of the input.
-
-    size: the input's length where known. A window starts at i·stride - pad and has taps `dilation` apart.
-    """
-    kernel = attrs["kernel_shape"]
-    k, stride, rank = kernel[axis], attrs["strides"][axis], len(kernel)
-    dilation = attrs["dilations"][axis] if "dilations" in attrs else 1
-    extent = (k - 1) * dilation + 1
-    if "auto_pad" in attrs:
-        # SAME: the output has ceil(size / stride) windows, so both pads are below the extent. With a dilation or a
-        # stride beyond the kernel runtimes disagree about the pads.
-        return bool(dilation == 1 and stride <= k)
-    before, after = attrs["pads"][axis], attrs["pads"][axis + rank]
-    slack = stride - 1 if attrs.get("ceil_mode", 0) else 0
-    if not isinstance(size, int):
-        # With adjacent taps a window misses the input only if it ends before it or starts behind it.
-        return bool(dilation == 1 and before < extent and after + slack < extent)
-    last = size + after + slack - extent  # the furthest start, counted from the input's first element
-    starts = range(-before, max(last, -before) + 1, stride)
-    return all(any(0 <= s + j * dilation < size for j in range(k)) for s in starts)

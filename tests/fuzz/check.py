@@ -18,6 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onnxfuse
 from onnxfuse import worklist
+from onnxfuse.patterns import CONTRADICTION
 
 from .generate import Case
 
@@ -30,10 +31,11 @@ LEVELS = {
 TARGETS = ("ort-cpu", "ort-cuda", "portable")
 # ∞·a + ∞·b is NaN where a and b differ in sign, and ∞·(a + b) is not: rules that put terms of one value together.
 TOGETHER = {
-    "parallel_convs", "factored_sum", "affine_chain", "affine_into_previous", "affine_into_next", "pool_before_conv"
+    "parallel_convs", "factored_sum", "affine_chain", "affine_into_previous", "affine_into_next", "pool_before_conv",
+    "product_chain", "conv_of_conv",
 }  # fmt: skip
 # Documented: an infinity gives NaN, as 0·∞ is.
-SPOILED = {"prelu_depthwise", "prelu_channels", "aligned_channels"}
+SPOILED = {"prelu_depthwise", "prelu_channels", "aligned_channels", "conv_of_conv"}
 Feeds = Mapping[str, np.ndarray]
 
 
@@ -82,9 +84,12 @@ def check(case: Case, *, thorough: bool = False, seen: Seen | None = None, probe
                     warnings.simplefilter("error")
                     result = onnxfuse.optimize(case.model, target=target, verify=False)
                 after = result.model
+                stumbled = [f"{r.rule}: {r.reason}" for r in result.refused if r.reason.startswith(CONTRADICTION)]
             except Exception as error:  # noqa: BLE001 - each is a finding
                 where = traceback.extract_tb(error.__traceback__)[-1]
                 return Finding(f"crash {type(error).__name__} {where.name}", target, traceback.format_exc(limit=-6))
+            if stumbled:  # a graph that runs contradicts itself nowhere
+                return Finding(f"stumbles {stumbled[0]}", target, "\n".join(stumbled))
             text = after.SerializeToString()
             if text == source:
                 continue

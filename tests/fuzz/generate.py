@@ -9,11 +9,15 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from . import moves_elementwise, moves_linear, moves_shape
+from . import moves_attention, moves_dense, moves_elementwise, moves_linear, moves_norm, moves_shape
 from .builder import LARGEST, Builder
 
-_MOVES: dict[Callable[[Builder], None], int] = moves_linear.MOVES | moves_elementwise.MOVES | moves_shape.MOVES
-_OPSETS = (9, 10, 11, 12, 13, 14, 15, 17, 17, 17, 18, 18, 20, 21, 22)
+_MOVES: dict[Callable[[Builder], None], int] = {
+    move: weight
+    for part in (moves_linear, moves_elementwise, moves_shape, moves_dense, moves_norm, moves_attention)
+    for move, weight in part.MOVES.items()
+}
+_OPSETS = (9, 10, 11, 12, 13, 14, 15, 17, 17, 17, 18, 18, 20, 21, 22, 23)
 
 
 @dataclass(frozen=True)

@@ -302,7 +302,7 @@ def images(b: Builder) -> None:
         y = conv_of(b, y, outs=outs, group=1, kernel_shape=[1, 1])
         b.add("AveragePool" if b.chance(0.7) else "MaxPool", y, kernel_shape=[2, 2], strides=[2, 2])
         return
-    y = b.add("Relu", y)
+    y = b.add(b.choose(["Relu", "Relu", "LeakyRelu", "Elu", "Sigmoid", "Tanh"]), y)
     b.add("MaxPool", y, **_window(b, y, pool=True))
 
 

@@ -8,7 +8,7 @@ import pytest
 from onnx import defs, helper
 from support import assert_same, graph, ops, optimized, random_feeds
 
-from onnxfuse.rules.relu_maxpool import _covered
+from onnxfuse.rules._pool import _covered
 
 FUSED = "onnxfuse::ReluMaxPool"
 

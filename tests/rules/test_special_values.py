@@ -16,6 +16,8 @@ from onnxfuse.rules import all_rules
 
 SPECIAL = (np.nan, np.inf, -np.inf, -0.0, 1e37, -1e37, 1e-41)
 LEVELS = (ort.GraphOptimizationLevel.ORT_DISABLE_ALL, ort.GraphOptimizationLevel.ORT_ENABLE_ALL)
+# Written in the rule: what overflows in the parts, and is NaN there, is a number where one kernel does it.
+OVERFLOWS = {"group_norm": (1e37, -1e37)}
 MOST = 12  # places of an input that are tried
 
 
@@ -46,7 +48,7 @@ def test_every_rewrite_keeps_special_values(rule: str) -> None:
     rng = np.random.default_rng(0)
     for level in LEVELS:
         first, second = opened(before, level), opened(after, level)
-        for number in SPECIAL:
+        for number in (n for n in SPECIAL if n not in OVERFLOWS.get(rule, ())):
             given = random_feeds(before, 3, {"N": 2})
             for name, data in given.items():
                 if data.dtype.kind != "f":

@@ -1,0 +1,77 @@
+"""Sigmoid and SiLU from their parts, and near misses that stay."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from norms import of_dtype
+from support import assert_same, ops, optimized, parse, random_feeds, run
+
+NEGATED = ["n = Neg(x)", "n = Mul(x, minus)", "n = Mul(minus, x)"]
+QUOTIENTS = {
+    "y = Div(one, a)": ["Sigmoid"],
+    "y = Reciprocal(a)": ["Sigmoid"],
+    "y = Div(x, a)": ["Sigmoid", "Mul"],
+}
+
+
+def model(body: str, shape: str = "N,5") -> onnx.ModelProto:
+    return parse(
+        f'<ir_version: 8, opset_import: ["" : 17]> g (float[{shape}] x) => (float[{shape}] y) '
+        f"<float one = {{1}}, float two = {{2}}, float minus = {{-1}}> {{ {body} }}"
+    )
+
+
+def made(m: onnx.ModelProto, target: str = "ort-cpu") -> list[str]:
+    result = optimized(m, rules=["sigmoid"], target=target)
+    for scale in (1, 10):
+        assert_same(m, result.model, {"x": scale * random_feeds(m)["x"]})
+    return ops(result.model)
+
+
+@pytest.mark.parametrize("negated", NEGATED)
+@pytest.mark.parametrize("total", ["a = Add(e, one)", "a = Add(one, e)"])
+@pytest.mark.parametrize("quotient", QUOTIENTS)
+def test_every_spelling(negated: str, total: str, quotient: str) -> None:
+    m = model(f"{negated} e = Exp(n) {total} {quotient}")
+    for target in ("ort-cpu", "ort-cuda"):
+        assert made(m, target) == QUOTIENTS[quotient]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "e = Exp(x) a = Add(e, one) y = Div(one, a)",
+        "n = Neg(x) e = Exp(n) a = Add(e, two) y = Div(one, a)",
+        "n = Neg(x) e = Exp(n) a = Sub(one, e) b = Add(a, two) y = Div(x, b)",
+        "n = Neg(x) e = Exp(n) a = Add(e, one) y = Div(two, a)",
+        "n = Neg(x) e = Exp(n) a = Add(e, one) y = Div(a, x)",
+        "z = Abs(x) n = Neg(x) e = Exp(n) a = Add(e, one) y = Div(z, a)",
+        "n = Mul(x, two) e = Exp(n) a = Add(e, one) y = Div(x, a)",
+    ],
+)
+def test_near_misses_stay(body: str) -> None:
+    m = model(body)
+    assert made(m) == ops(m)
+
+
+def test_a_value_that_is_needed_elsewhere() -> None:
+    m = model("n = Neg(x) e = Exp(n) a = Add(e, one) y = Div(x, a)", "2,5")
+    m.graph.output.append(onnx.helper.make_tensor_value_info("a", onnx.TensorProto.FLOAT, [2, 5]))
+    assert made(m) == ops(m)
+
+
+def test_double_stays() -> None:
+    m = of_dtype(model("n = Neg(x) e = Exp(n) a = Add(e, one) y = Div(x, a)"), onnx.TensorProto.DOUBLE)
+    assert made(m) == ops(m)
+
+
+@pytest.mark.parametrize("quotient", QUOTIENTS)
+def test_special_values(quotient: str) -> None:
+    m = model(f"n = Neg(x) e = Exp(n) a = Add(e, one) {quotient}", "N,1")
+    fused = optimized(m, rules=["sigmoid"], target="ort-cpu").model
+    assert "Exp" not in ops(fused)
+    x = np.array([np.nan, np.inf, -np.inf, 0, 1e37, -1e37, 1e-41, 30, -30, 89, -89], np.float32)
+    x = np.repeat(x, 3).reshape(-1, 1)
+    np.testing.assert_allclose(run(fused, {"x": x})[0], run(m, {"x": x})[0], rtol=1e-6, atol=1e-6)
