@@ -9,7 +9,7 @@ compute-bound none is made.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -80,11 +80,12 @@ def find(
     seen: dict[tuple[object, ...], Candidate | None] = {}  # a large model has few kinds of pairs
     found = []
     for consumer in pieces:
+        read = set(consumer.inputs)
         for name in consumer.inputs:  # one that is twice among them is read twice
             producer = makers.get(name)
             if producer is None or reads[name] != 1 or name in exported:
                 continue
-            key = kinds[id(producer)], kinds[id(consumer)], *_inside(producer, consumer, nbytes)
+            key = kinds[id(producer)], kinds[id(consumer)], *_inside(producer, read, consumer.outputs, nbytes)
             if key not in seen:
                 seen[key] = _candidate(producer, consumer, target, device, nbytes, pairs, max_intensity)
             if (alike := seen[key]) is not None:
@@ -108,12 +109,14 @@ def _kind(piece: Piece) -> tuple[object, ...]:
     return piece.op_type, piece.dtype, piece.matrix, piece.work, id(piece.cost)
 
 
-def _inside(producer: Piece, consumer: Piece, nbytes: Bytes) -> tuple[int | None, ...]:
-    """Sizes of the values that the merged node would not read, -1, and of those that it would not write."""
-    known = {*producer.inputs, *producer.outputs}
-    read = [nbytes(name) for name in dict.fromkeys(consumer.inputs) if name and name in known]
-    written = [nbytes(name) for name in producer.outputs if name and name not in consumer.outputs]
-    return *read, -1, *written
+def _inside(producer: Piece, read: Collection[str], written: Collection[str], nbytes: Bytes) -> tuple[int | None, ...]:
+    """Sizes of the values that the merged node would not read, -1, and of those that it would not write.
+
+    read, written: names of what the consumer reads and writes.
+    """
+    known = dict.fromkeys((*producer.inputs, *producer.outputs))
+    spared = [nbytes(name) for name in known if name and name in read]
+    return *spared, -1, *[nbytes(name) for name in producer.outputs if name and name not in written]
 
 
 def _candidate(

@@ -6,9 +6,20 @@ the command line ends with exit code 2. `Finding` means that the work was done a
 
 from __future__ import annotations
 
+_LONGEST = 1000  # characters of a message
+
 
 class OnnxfuseError(Exception):
-    """Base of all errors that a caller may want to catch; `str(error)` is one line for a person."""
+    """Base of all errors that a caller may want to catch; `str(error)` is one line for a person.
+
+    Names in a model may hold anything: line breaks become blanks, what would steer a terminal becomes "?", and of a
+    very long text the middle goes.
+    """
+
+    def __init__(self, text: str):
+        line = "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
+        half = _LONGEST // 2
+        super().__init__(line if len(line) <= _LONGEST else f"{line[:half]} … {line[-half:]}")
 
 
 class ModelError(OnnxfuseError):

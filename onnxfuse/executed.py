@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from onnxfuse import runtime, storage
 from onnxfuse.errors import ModelError
@@ -42,12 +41,12 @@ def executed(source: Source, level: str = "all") -> Iterator[Model]:
     Raises ModelError in one line for what `Model.load` or onnxruntime refuses, MissingDependency without onnxruntime,
     UsageError for an unknown level.
     """
-    with TemporaryDirectory(prefix="onnxfuse-") as scratch:
+    with storage.files.scratch() as scratch:
         original = Model.load(source)
-        path = original.path or Path(scratch, "model.onnx")
+        path = original.path or scratch / "model.onnx"
         if original.path is None:
             original.save(path)
-        saved = Path(scratch, f"{path.stem}.executed.onnx")
+        saved = scratch / f"{path.stem}.executed.onnx"
         _save(original, path, level, saved)
         # Not `load`: onnx refuses what onnxruntime may do, such as LayerNormalization in a graph of opset 12.
         yield Model(storage.read(saved), saved, original.name)

@@ -157,7 +157,7 @@ def make(
         rng = np.random.Generator(np.random.PCG64([seed, draw, i]))
         if port.name in required:
             feeds[port.name] = _draw(port, binding, kind, rng)
-        elif override is not None and port.name in interface.overridable and _is_float(port.dtype):
+        elif override is not None and port.name in interface.overridable and _can_override(port, binding):
             feeds[port.name] = _draw(port, binding, override, rng)
     return feeds
 
@@ -240,6 +240,12 @@ def _trials(sizes: Mapping[str, tuple[int, ...]]) -> Iterator[Mapping[str, int]]
 
 def _is_float(dtype: int) -> bool:
     return dtype in (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+
+
+def _can_override(port: Port, binding: Binding) -> bool:
+    """Whether there is data for an overridable initializer; it may have a free dim that no required input has."""
+    terms = (t for d in port.shape if isinstance(d, str) for t in ir.summands(d))
+    return _is_float(port.dtype) and all(isinstance(t, int) or t in binding for t in terms)
 
 
 def _is_scalar(port: Port) -> bool:

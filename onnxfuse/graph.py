@@ -16,6 +16,7 @@ import onnx_graphsurgeon as gs
 from onnxfuse import bridge
 
 Use = tuple[gs.Node, int]
+_MANY = 16  # inputs of a node
 
 
 class Editor:
@@ -37,6 +38,7 @@ class Editor:
         self._value_names = bridge.value_names(graph)
         self._node_names: set[str] = set()
         self._last: dict[str, int] = {}  # base name → the last number given to it
+        self._places: dict[int, dict[int, list[int]]] = {}  # id(node of many inputs) → id(tensor) → where it reads it
         for g in bridge.walk(graph):
             self._outputs.update((id(t), t) for t in g.outputs)
             for node in g.nodes:
@@ -56,7 +58,17 @@ class Editor:
         if id(tensor) in self._uses:
             return [(node, index) for (_, index), node in self._uses[id(tensor)][1].items()]
         readers = {id(node): node for node in tensor.outputs}  # gs lists a node once for each input
-        return [(node, i) for node in readers.values() for i, t in enumerate(node.inputs) if t is tensor]
+        return [(node, i) for node in readers.values() for i in self._where(node, tensor)]
+
+    def _where(self, node: gs.Node, tensor: gs.Tensor) -> Sequence[int]:
+        """The inputs of a node that are a tensor which no edit has touched. Many inputs are looked through once."""
+        if len(node.inputs) <= _MANY:
+            return [i for i, t in enumerate(node.inputs) if t is tensor]
+        if id(node) not in self._places:
+            places = self._places[id(node)] = {}
+            for i, t in enumerate(node.inputs):
+                places.setdefault(id(t), []).append(i)
+        return self._places[id(node)][id(tensor)]
 
     def consumers(self, tensor: gs.Tensor) -> list[gs.Node]:
         """The nodes that read a value, in the graph or in a body, each once."""
@@ -183,6 +195,7 @@ class Editor:
         for tensor, readers in self._uses.values():
             _assign(tensor.outputs, readers.values())
         self._uses.clear()
+        self._places.clear()
         check = dict(self._touched)
         for graph in self._touched.values():
             self._relist(graph)

@@ -15,6 +15,8 @@ from typing import Any
 import onnx
 from onnx import AttributeProto as A
 
+from onnxfuse.errors import ModelError
+
 _SUMMAND = re.compile(r"\w+")
 
 Attribute = Any  # int | float | str | bytes | tuple of those | onnx.TensorProto | Graph | (other protos, as they are)
@@ -212,8 +214,14 @@ def read_function(proto: onnx.FunctionProto) -> Function:
 
 
 def read(proto: onnx.ModelProto, base_dir: Path | None = None) -> Program:
-    """The records of a model; no weight is decoded and no external file is opened."""
+    """The records of a model; no weight is decoded and no external file is opened.
+
+    Raises ModelError where a node outside of all functions has an attribute that only a function's call gives.
+    """
     graph = read_graph(proto.graph)
+    for node in all_nodes(graph):
+        if any(isinstance(value, Ref) for value in node.attrs.values()):
+            raise ModelError(f"node '{node.name}' ({node.op_type}) takes an attribute from a function and is in none")
     return Program(
         graph,
         {(domain(f.domain), f.name, f.overload): read_function(f) for f in proto.functions},

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -246,18 +245,18 @@ def as_files(*sources: Source) -> Iterator[tuple[Path, ...]]:
 
     Raises ModelError for a source that `Model.load` refuses.
     """
-    with TemporaryDirectory(prefix="onnxfuse-") as scratch:
+    with storage.files.scratch() as scratch:
         paths = []
         for i, source in enumerate(sources):
             model = Model.load(source)
-            paths.append(model.path or Path(scratch, f"{i}.onnx"))
+            paths.append(model.path or scratch / f"{i}.onnx")
             if model.path is None:
                 model.save(paths[-1])
         yield tuple(paths)
 
 
 def _digest(proto: onnx.ModelProto) -> bytes:
-    return blake2b(proto.SerializeToString(), digest_size=16).digest()
+    return blake2b(storage.serialized(proto), digest_size=16).digest()
 
 
 def _export(source: Source) -> onnx.ModelProto:

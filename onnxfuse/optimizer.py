@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import pickle
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from onnxfuse import interface, ir, plan, rewrite
 from onnxfuse.binding import Bound
 from onnxfuse.bisection import find_guilty
 from onnxfuse.devices import Device
-from onnxfuse.errors import Finding, OutputError
+from onnxfuse.errors import Finding
 from onnxfuse.facts import Facts
 from onnxfuse.graph import Editor
 from onnxfuse.model import Model
@@ -27,6 +26,7 @@ from onnxfuse.patterns import Refusal, Rule
 from onnxfuse.plan import Key, Plan
 from onnxfuse.rewrite import Fusion
 from onnxfuse.roofline import Execution
+from onnxfuse.storage import files
 from onnxfuse.targets import Target
 from onnxfuse.verification import Reference, Verdict, compare, open_session
 from onnxfuse.worklist import Worklist
@@ -46,18 +46,9 @@ def _candidates(model: Model, out: Path | None) -> Iterator[tuple[Path, Path]]:
     """
     folder = None if out is None else out.absolute().parent
     beside = model.base_dir if model.external and model.base_dir and os.access(model.base_dir, os.W_OK) else None
-    try:
-        scratch = tempfile.TemporaryDirectory(prefix=".onnxfuse-", dir=folder)
-    except OSError as error:
-        raise OutputError(f"{out}: its folder cannot be written: {error.strerror}") from error
-    with scratch:
-        name = Path(scratch.name).name
-        paths = [Path(beside or scratch.name, f"{name}-{which}.onnx") for which in ("original", "optimized")]
-        try:
-            yield paths[0], paths[1]
-        finally:
-            for path in paths:
-                path.unlink(missing_ok=True)
+    with files.scratch(beside or folder) as made:
+        original, optimized = (Path(f"{made}-{n}") if beside else made / n for n in ("original.onnx", "optimized.onnx"))
+        yield original, optimized
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -179,7 +170,8 @@ class Optimizer:
     def _draft(self, allowed: frozenset[Key] | None = None) -> Draft:
         """Rewrite the view, and plan the fusions of what is there then; only those of these keys, None for all."""
         roots = {root for rule in self.rules for root in rule.roots}
-        if not any(node.op_type in roots for node in ir.all_nodes(self.model.program.graph)):
+        graph = self.model.program.graph
+        if not graph.outputs or not any(node.op_type in roots for node in ir.all_nodes(graph)):
             return Draft(None, Plan(None, (), ()))
         editor = Editor(self.model.graph)
         places = plan.surroundings(self.model, editor, self.known, self.bound, self.target)

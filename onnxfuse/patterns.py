@@ -16,6 +16,7 @@ from onnx import defs
 
 from onnxfuse import ir
 from onnxfuse.facts import Facts, Value
+from onnxfuse.facts.scope import INCONSISTENT
 from onnxfuse.targets import Target
 
 if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
@@ -97,6 +98,19 @@ class Rule:
     doc: str
     stage: int = 0
     measured: frozenset[str] = frozenset()
+
+
+CONTRADICTION = "the node or what stands around it contradicts itself"
+
+
+def look(rule: Rule, node: gs.Node, scope: Scope) -> Match | Rewrite | None:
+    """What a rule says of a node. Raises NotLegal, also where the rule stumbles: the checker lets nodes pass whose
+    attributes and shapes do not fit each other, and one of them is no reason to leave the whole model alone.
+    """
+    try:
+        return rule.match(node, scope)
+    except (*INCONSISTENT, AttributeError) as error:
+        raise NotLegal(f"{CONTRADICTION} ({type(error).__name__})") from error
 
 
 @dataclass(frozen=True, slots=True, eq=False)

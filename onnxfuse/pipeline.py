@@ -18,11 +18,12 @@ from onnxfuse import analysis, devices, roofline, targets
 from onnxfuse.analysis import Analysis, Dims
 from onnxfuse.binding import bind, misfit
 from onnxfuse.cost import costs
-from onnxfuse.errors import OutputError, UsageError
+from onnxfuse.errors import UsageError
 from onnxfuse.execution import run_totals
 from onnxfuse.facts import infer
 from onnxfuse.jsonable import plain
 from onnxfuse.model import Model, Source
+from onnxfuse.storage import files
 
 if TYPE_CHECKING:
     import onnx
@@ -165,18 +166,6 @@ def _check_limits(max_intensity: float | None, seed: int = 0) -> None:
         raise UsageError(f"seed is {seed}; give 0 or a larger whole number")
 
 
-def _check_writable(out: Path) -> None:
-    """Tell before the work that its result could not be written. Raises OutputError."""
-    try:
-        is_folder = out.is_dir()
-    except OSError as error:  # such as a name that is too long
-        raise OutputError(f"{out}: cannot be written: {error.strerror}") from error
-    if is_folder:
-        raise OutputError(f"{out}: is a folder; name a file")
-    if not out.absolute().parent.is_dir():
-        raise OutputError(f"{out}: the folder {out.absolute().parent} does not exist")
-
-
 def optimize(
     model: Source,
     out: str | Path | None = None,
@@ -208,7 +197,7 @@ def optimize(
     chosen_rules = select(rules, exclude)
     source = _load(model)
     if out is not None:
-        _check_writable(Path(out))
+        files.check(Path(out))
     program = source.program
     bound = bind(source, dims or {})
     free = bound.dims or program.overridable

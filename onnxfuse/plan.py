@@ -23,11 +23,12 @@ from onnxfuse.execution import Bytes, Piece, label, merged, piece, run_seconds, 
 from onnxfuse.facts import Facts
 from onnxfuse.graph import Editor
 from onnxfuse.model import Model
-from onnxfuse.patterns import Match, NotLegal, Refusal, Rule, Scope
+from onnxfuse.patterns import Match, NotLegal, Refusal, Rule, Scope, look
 from onnxfuse.targets import ONNXFUSE, Target
 
 Key = tuple[str, str, str]
 _CHAIN = 2  # nodes before another that a runtime may execute together with it
+CROWD = 64  # readers of a value, and inputs of a node, beyond which it is no part of a pattern
 EXACT_CLUSTER = 16  # clusters up to this size are solved exactly (at most 2^16 subsets), larger ones greedily
 
 
@@ -62,8 +63,9 @@ class Plan:
 class Surroundings:
     """One graph or body: what holds for every binding (`scope`), and what it costs at the assumed one.
 
-    path: where a body stands, "" for the main graph; records: id of a node → its record and its cost; made: the nodes
-    that rewrites have brought, by id. The last two, and the facts, change with the graph.
+    path: where a body stands, "" for the main graph; records: id of a node → its record and its cost; renamed: ids of
+    nodes whose record has to be read anew, as they read or make other values now; made: the nodes that rewrites have
+    brought, by id. The last three, and the facts, change with the graph.
     """
 
     graph: gs.Graph
@@ -72,15 +74,27 @@ class Surroundings:
     bound: Facts
     records: dict[int, tuple[ir.Node, Cost]]
     made: dict[int, gs.Node] = field(default_factory=dict)
+    renamed: set[int] = field(default_factory=set)
+
+    def record(self, node: gs.Node) -> ir.Node:
+        """A node as it is now. Its record is brought up to date when it is asked for, as a node may read thousands of
+        values, each of which is renamed.
+        """
+        record, cost = self.records[id(node)]
+        if id(node) in self.renamed:
+            self.renamed.discard(id(node))
+            inputs, outputs = (tuple([t.name for t in side]) for side in (node.inputs, node.outputs))
+            record = ir.Node(record.op_type, record.domain, record.name, inputs, outputs, record.attrs, record.overload)
+            self.records[id(node)] = record, cost
+        return record
 
     def label(self, node: gs.Node) -> str:
         """How a node is called in reports; the text is the record's, so that keeping it does not keep the view."""
-        return label(self.records[id(node)][0])
+        return label(self.record(node))
 
     def piece(self, node: gs.Node) -> Piece:
         """A node as a piece."""
-        record, cost = self.records[id(node)]
-        return piece(record, self.bound, cost)
+        return piece(self.record(node), self.bound, self.records[id(node)][1])
 
     def nbytes(self, name: str) -> int | None:
         """Bytes of a value at the assumed dims."""
@@ -140,7 +154,7 @@ def make(
         for node in place.graph.nodes:
             for rule in by_root.get(node.op, ()):
                 try:
-                    match = rule.match(node, place.scope)
+                    match = look(rule, node, place.scope)
                     if isinstance(match, Match):
                         if match.definition is not None and foreign(match.definition):
                             raise NotLegal(f"the model has another function '{ONNXFUSE}::{match.new.op_type}'")
@@ -159,8 +173,8 @@ def _price(rule: Rule, match: Match, place: Surroundings, device: Device, max_in
     if reason := compute_bound_reason(old, device, max_intensity):
         raise NotLegal(reason)
     new, nbytes = _replacement(match, old, place)
-    if target.chains:
-        near = neighbours(match.old, match.new.outputs, place)
+    near = neighbours(match.old, match.new.outputs, place)
+    if may_merge((*near[0], *match.old, *near[1]), target):
         nodes = (*near[0], *match.old)
         single = {t.name for n in nodes for t in (*n.inputs, *n.outputs) if t.name and inner(t, place)}
         before, behind = ([place.piece(n) for n in side] for side in near)
@@ -196,6 +210,17 @@ def inner(tensor: gs.Tensor, place: Surroundings) -> bool:
     return not editor.is_output(tensor) and editor.use_count(tensor) == 1
 
 
+def may_merge(nodes: Iterable[gs.Node], target: Target) -> bool:
+    """Whether the runtime may execute some of these nodes as one kernel: one of them is of a kind that starts such."""
+    starts = _starts(target.chains)
+    return any(node.op in starts for node in nodes)
+
+
+@cache
+def _starts(chains: frozenset[tuple[str, ...]]) -> frozenset[str]:
+    return frozenset(chain[0] for chain in chains)
+
+
 def neighbours(
     old: Sequence[gs.Node], outputs: Iterable[gs.Tensor], place: Surroundings
 ) -> tuple[list[gs.Node], list[gs.Node]]:
@@ -205,14 +230,13 @@ def neighbours(
     behind: dict[int, gs.Node] = {}
     edge = list(old)
     for _ in range(_CHAIN):
-        tensors = [t for node in edge for t in node.inputs]
-        makers = [m for t in tensors if (m := editor.producer(t)) is not None and id(m) not in ids]
-        edge = [m for m in makers if id(m) in place.records and id(m) not in before]
+        makers = {id(m): m for n in edge if len(n.inputs) <= CROWD for t in n.inputs for m in t.inputs}
+        edge = [m for i, m in makers.items() if i in place.records and i not in ids and i not in before]
         before = {id(m): m for m in edge} | before
     for tensor in outputs:
-        for consumer in editor.consumers(tensor):
-            if id(consumer) in place.records and id(consumer) not in ids:
-                behind[id(consumer)] = consumer
+        if editor.use_count(tensor) <= CROWD:
+            behind.update((id(n), n) for n in editor.consumers(tensor) if len(n.inputs) <= CROWD)
+    behind = {i: n for i, n in behind.items() if i in place.records and i not in ids}
     return list(before.values()), list(behind.values())
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import math
+import os
 import platform
 import re
 import threading
@@ -43,6 +44,7 @@ _SECONDS = 300.0  # of one run; no model that is worth verifying takes as long
 
 def onnxruntime() -> ModuleType:
     """The onnxruntime module. Raises MissingDependency with what to install."""
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # read as it loads: since 1.29 its Linux wheels send by default
     try:
         import onnxruntime
     except ImportError as error:

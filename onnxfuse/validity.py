@@ -8,15 +8,21 @@ twice, unknown operators and attributes are refused: no rewrite could be trusted
 
 from __future__ import annotations
 
+import math
 import os
 import sys
+from functools import cache
 
 import onnx
+from google.protobuf.descriptor_pb2 import FileDescriptorProto  # type: ignore[import-untyped]
+from google.protobuf.descriptor_pool import DescriptorPool  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from google.protobuf.message_factory import GetMessageClass  # type: ignore[import-untyped]
 from onnx import TensorProto, checker, defs
 
 from onnxfuse import ir
 from onnxfuse.errors import ModelError
-from onnxfuse.storage import tensors
+from onnxfuse.storage import serialized, tensors
 
 _RUNTIME_DOMAINS = ("com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc")  # onnxruntime imports them itself
 _CHECKED_FROM = 4  # IR version: the checker's older rules only bind names that runtimes do not need
@@ -24,6 +30,12 @@ _CHECKED_FROM = 4  # IR version: the checker's older rules only bind names that 
 
 def check(proto: onnx.ModelProto, name: str) -> None:
     """Raises ModelError for a model that no edit should be tried on."""
+    try:
+        _strict().FromString(serialized(proto))
+    except DecodeError as error:
+        if "UTF-8" not in str(error):
+            raise MemoryError from error  # the message was parsed before
+        raise ModelError(f"{name}: is not a valid ONNX model: it has text that is not UTF-8") from error
     if not proto.HasField("graph"):
         raise ModelError(f"{name}: is not an ONNX model: it has no graph")
     if not proto.ir_version:
@@ -39,15 +51,34 @@ def check(proto: onnx.ModelProto, name: str) -> None:
     for value in (*proto.graph.input, *proto.graph.output):
         if value.type.tensor_type.elem_type not in TensorProto.DataType.values():
             raise ModelError(f"{name}: '{value.name}' has the unknown dtype {value.type.tensor_type.elem_type}")
-    for node in proto.graph.node:
-        if any(isinstance(text, bytes) for text in (node.name, *node.input, *node.output)):  # protobuf's way to say so
-            raise ModelError(f"{name}: is not a valid ONNX model: a name is not UTF-8 text ({node.name!r})")
+        dims = value.type.tensor_type.shape.dim
+        if math.prod(d.dim_value for d in dims if d.dim_value > 0) >= 1 << 63:
+            raise ModelError(f"{name}: '{value.name}' has more elements than 64 bits can count")
     try:
         check_quietly(_checkable(proto))
     except checker.ValidationError as error:
         raise ModelError(f"{name}: is not a valid ONNX model: {line(error)}") from error
-    except UnicodeDecodeError as error:
-        raise ModelError(f"{name}: is not a valid ONNX model: it has text that is not UTF-8") from error
+
+
+@cache
+def _strict() -> type[onnx.ModelProto]:
+    """A class that parses only models whose text is UTF-8, comments (`doc_string`) excepted.
+
+    protobuf itself takes any bytes for the text of a format as old as ONNX's, and gives what is not UTF-8 as bytes.
+    """
+    file = FileDescriptorProto()
+    onnx.onnx_ml_pb2.DESCRIPTOR.CopyToProto(file)
+    file.syntax = "proto3"  # of which parsers look at the text
+    messages = list(file.message_type)
+    for message in messages:
+        messages += message.nested_type
+        for field in message.field:
+            if field.name == "doc_string":
+                field.type = field.TYPE_BYTES
+    pool = DescriptorPool()
+    pool.Add(file)
+    strict: type[onnx.ModelProto] = GetMessageClass(pool.FindMessageTypeByName("onnx.ModelProto"))
+    return strict
 
 
 def check_quietly(model: onnx.ModelProto | str) -> None:

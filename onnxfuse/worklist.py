@@ -14,24 +14,22 @@ from dataclasses import replace
 
 import numpy as np
 import onnx_graphsurgeon as gs
-from onnx import TensorProto, helper
+from onnx import helper
 
 from onnxfuse import bridge, ir
 from onnxfuse.cost import costs, total
-from onnxfuse.cost.registry import bytes_of
 from onnxfuse.devices import Device
 from onnxfuse.execution import Piece, piece, run_seconds, value_bytes
 from onnxfuse.facts import Facts, Value, extend, symbols
 from onnxfuse.graph import Editor
 from onnxfuse.model import Model
-from onnxfuse.patterns import NotLegal, Refusal, Rewrite, Rule, is_op
-from onnxfuse.plan import Key, Surroundings, neighbours
+from onnxfuse.patterns import NotLegal, Refusal, Rewrite, Rule, is_op, look
+from onnxfuse.plan import CROWD, Key, Surroundings, may_merge, neighbours
 from onnxfuse.rewrite import Fusion
 
 MOST_GROWTH = 0.01  # of the model's bytes that rewrites may add in all …
 LEAST_ROOM = 8192  # … or these, which nobody misses
 _NEAR = 4  # steps from a rewrite within which a rule may start whose pattern it completes
-_CROWD = 64  # readers of a value beyond which it is no part of a pattern
 _MOST_TIMES = 64  # one rule makes one value otherwise; two rules that undo each other end there
 _SMALL = 64  # elements of a constant whose contents facts keep, and which is stored once
 _EPSILON = 1e-9  # times closer than this are equal; they are sums of some terms each
@@ -93,8 +91,10 @@ class Worklist:
     def values(self) -> set[str]:
         """Names of the values that the nodes of the main graph make."""
         main = next(p for p in self.places.values() if not p.path)
-        return {name for record, _ in main.records.values() for name in record.outputs if name}
+        nodes = (n for n in self._nodes() if self._place(n) is main)
+        return {t.name for n in nodes for t in n.outputs if t.name}
 
+    @np.errstate(all="ignore")  # rules look at what they computed
     def _fixpoint(self, fresh: dict[str, list[Rule]], every: dict[str, list[Rule]]) -> None:
         """Tries the fresh rules at all nodes, and every rule near each rewrite, until nothing is left to do."""
         self._todo = OrderedDict((id(n), n) for n in self._nodes() if n.op in fresh)
@@ -108,8 +108,7 @@ class Worklist:
                 continue
             for rule in rules:
                 try:
-                    with np.errstate(all="ignore"):  # rules look at what they computed
-                        found = rule.match(node, place.scope)
+                    found = look(rule, node, place.scope)
                     if isinstance(found, Rewrite):
                         near = [n for n in self._make(rule, found, place) if n.op in every]
                         self._todo.update((id(n), n) for n in near)
@@ -189,11 +188,11 @@ class Worklist:
         behind: dict[int, gs.Node] = {}
         while todo:
             node = todo.pop()
-            if id(node) in behind or id(node) not in place.records or len(behind) > _CROWD:
+            if id(node) in behind or id(node) not in place.records or len(behind) > CROWD:
                 continue
             if node.domain not in ("", "ai.onnx", None) or bridge.bodies(node):
                 continue
-            record, better = place.records[id(node)][0], False
+            record, better = place.record(node), False
             for known in (facts,) if place.bound is facts else (facts, place.bound):
                 again = extend(known, [record], self._program, self.model.array, set(self._taken))
                 for name in filter(None, record.outputs):
@@ -208,7 +207,7 @@ class Worklist:
 
     def _few(self, tensor: gs.Tensor) -> list[gs.Node]:
         """The readers of a value, none where they are too many to be part of a pattern."""
-        return self.editor.consumers(tensor) if self.editor.use_count(tensor) <= _CROWD else []
+        return self.editor.consumers(tensor) if self.editor.use_count(tensor) <= CROWD else []
 
     def _key(self, rule: Rule, place: Surroundings, values: Sequence[gs.Tensor]) -> Key:
         """Rule, graph and first value, numbered where the same comes again."""
@@ -230,7 +229,7 @@ class Worklist:
                 return False
             if id(tensor) in read or editor.is_output(tensor) or tensor.name in pinned:
                 return True
-            return editor.use_count(tensor) > _CROWD or any(id(n) not in dead for n, _ in editor.uses(tensor))
+            return editor.use_count(tensor) > CROWD or any(id(n) not in dead for n, _ in editor.uses(tensor))
 
         todo = [editor.producer(t) for t in values]
         roots = {id(n) for n in todo}
@@ -272,6 +271,8 @@ class Worklist:
     def _facts(self, new: Sequence[gs.Node], place: Surroundings) -> tuple[Facts, Facts]:
         """Facts of the new nodes' values for every binding, and at the assumed one; those of new constants are set."""
         self._know((t for node in new for t in node.inputs), place)
+        if not new:
+            return Facts((), {}, outer=place.scope.facts), Facts((), {}, outer=place.bound)
         records = [_record(n) for n in new]
         read: Callable[..., np.ndarray] = self.model.array
         known = extend(place.scope.facts, records, self._program, read, self._taken)
@@ -305,11 +306,11 @@ class Worklist:
     ) -> tuple[float | None, float | None]:
         """Seconds of the nodes and of those around them, before and after, as the target executes them."""
         target, editor = place.scope.target, self.editor
-        if not target.chains:
-            t0 = run_seconds(old, target, self.device, place.nbytes, ())
-            return t0, run_seconds(new, target, self.device, place.nbytes, ())
         outputs = [t for n in dead for t in n.outputs if t.name]
         near = neighbours(dead, outputs, place)
+        if not may_merge((*near[0], *dead, *found.new, *near[1]), target):
+            t0 = run_seconds(old, target, self.device, place.nbytes, ())
+            return t0, run_seconds(new, target, self.device, place.nbytes, ())
         before, behind = ([p for n in side if (p := place.piece(n)).cost.known] for side in near)
         ids = {id(n) for n in dead}
         touched = {id(t): t for n in (*near[0], *dead, *found.new) for t in (*n.inputs, *n.outputs) if t.name}
@@ -317,7 +318,7 @@ class Worklist:
         renamed = {id(o): other for o, other in found.same}
         single, then = set(), set()
         for i, t in touched.items():
-            if editor.is_output(t) or editor.use_count(t) > _CROWD:
+            if editor.is_output(t) or editor.use_count(t) > CROWD:
                 continue
             uses = editor.uses(t)
             if len(uses) == 1:
@@ -341,10 +342,8 @@ class Worklist:
         )
         freed = 0
         for t in left.values():
-            if self.editor.use_count(t) <= _CROWD and all(id(n) in ids for n, _ in self.editor.uses(t)):
-                value = self.places[id(self.editor.owner(dead[-1]))].bound[t.name]
-                size = bytes_of(value) if value.shape is not None and value.dtype != TensorProto.STRING else 0
-                freed += size if isinstance(size, int) else 0
+            if self.editor.use_count(t) <= CROWD and all(id(n) in ids for n, _ in self.editor.uses(t)):
+                freed += value_bytes(self.places[id(self.editor.owner(dead[-1]))].bound[t.name]) or 0
         for n in dead:
             if is_op(n, "Constant"):
                 freed += value_bytes(self.places[id(self.editor.owner(n))].bound[n.outputs[0].name]) or 0
@@ -377,9 +376,7 @@ class Worklist:
         for node in changed.values():
             where = self._place(node)
             if where is not None:
-                record, price = where.records[id(node)]
-                names = (tuple(t.name for t in side) for side in (node.inputs, node.outputs))
-                where.records[id(node)] = replace(record, inputs=next(names), outputs=next(names)), price
+                where.renamed.add(id(node))
 
     def _near(self, found: Rewrite, others: Sequence[gs.Node]) -> list[gs.Node]:
         """The new nodes and these others, and those within some steps of them, up and down."""
@@ -395,9 +392,11 @@ class Worklist:
         for _ in range(_NEAR):
             reached = []
             for node in edge:
-                reached += [n for t in node.outputs for n in self._few(t)]
-                reached += [p for t in node.inputs if (p := self.editor.producer(t)) is not None]
-            edge = [n for n in {id(n): n for n in reached}.values() if id(n) not in seen][:_CROWD]
+                for t in node.outputs if len(node.outputs) <= CROWD else ():
+                    reached += self._few(t)
+                for t in node.inputs if len(node.inputs) <= CROWD else ():
+                    reached += t.inputs
+            edge = [n for n in {id(n): n for n in reached}.values() if id(n) not in seen][:CROWD]
             seen.update((id(n), n) for n in edge)
         return list(seen.values())
 

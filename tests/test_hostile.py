@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -13,8 +14,11 @@ from onnx import helper
 from support import graph
 
 import onnxfuse
+import onnxfuse.rules
 from onnxfuse import ir
 from onnxfuse.facts import infer
+from onnxfuse.model import Model
+from onnxfuse.patterns import NotLegal, look
 
 RESNET = Path(__file__).parent.parent / "models" / "small_resnet.onnx"
 
@@ -116,6 +120,162 @@ def test_inputs_of_a_size_that_no_machine_has_are_a_finding() -> None:
     model = graph("t = Conv(x, w) y = Relu(t)", inputs=inputs, outputs=outputs)
     with pytest.raises(onnxfuse.Finding, match="elements"):
         onnxfuse.optimize(model)
+
+
+RECURSIVE = """<ir_version: 8, opset_import: ["" : 17, "loc" : 1]> g (float[4] x) => (float[4] y) { y = loc.F(x) }
+<domain: "loc", opset_import: ["" : 17, "loc" : 1]> F (a) => (c) { b = Relu(a) c = loc.G(b) }
+<domain: "loc", opset_import: ["" : 17, "loc" : 1]> G (a) => (c) { b = Relu(a) c = loc.F(b) }"""
+
+
+@pytest.mark.parametrize("command", ["analyze", "optimize"])
+def test_functions_that_call_themselves_are_refused(command: str, tmp_path: Path) -> None:
+    onnx.save(onnx.parser.parse_model(RECURSIVE), tmp_path / "m.onnx")
+    done = run(command, tmp_path / "m.onnx", *([tmp_path / "o.onnx"] if command == "optimize" else []))
+    assert done.returncode == 2 and "recursive" in done.stderr and len(done.stderr.splitlines()) == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["m.onnx"]
+
+
+def test_a_thousand_opset_entries() -> None:
+    model = graph("t = Relu(x) y = Relu(t)", inputs="float[4] x", outputs="float[4] y")
+    for i in range(1000):
+        model.opset_import.add(domain=f"d{i}", version=1)
+    assert onnxfuse.analyze(model).totals.flops == 8
+    assert len(onnxfuse.optimize(model, verify=False).model.opset_import) == 1001
+
+
+def part(number: int, data: bytes) -> bytes:
+    """A protobuf field of that number."""
+    size, length = bytearray(), len(data)
+    while length > 127:
+        size.append(length & 127 | 128)
+        length >>= 7
+    return bytes((number << 3 | 2, *size, length)) + data
+
+
+HEAD = b"\x08\x08" + part(8, b"\x10\x11")  # ir_version 8, opset 17
+
+
+def nested(depth: int) -> bytes:
+    """A graph in an attribute of a node of a graph …"""
+    graph = b""
+    for _ in range(depth):
+        graph = part(1, part(5, part(6, graph)))
+    return graph
+
+
+BOMBS = {
+    "nested": (HEAD + part(7, nested(5000)), "not an ONNX model"),
+    "nodes of two bytes": (HEAD + part(7, b"\x0a\x00" * 2_100_000), "more than 2,000,000 nodes"),
+    "dims of one byte": (HEAD + part(7, part(5, part(1, b"\x01" * 300_000))), "not a valid ONNX model"),
+    "a length beyond the file": (HEAD + b"\x3a\xff\xff\xff\xff\x7f", "damaged"),
+}
+
+
+@pytest.mark.parametrize("kind", BOMBS)
+def test_small_files_that_would_be_large_models(kind: str, tmp_path: Path) -> None:
+    data, text = BOMBS[kind]
+    (tmp_path / "m.onnx").write_bytes(data)
+    with pytest.raises(onnxfuse.ModelError, match=text):
+        onnxfuse.optimize(tmp_path / "m.onnx", tmp_path / "o.onnx")
+    assert [p.name for p in tmp_path.iterdir()] == ["m.onnx"]
+
+
+def test_an_input_of_more_elements_than_can_be_counted() -> None:
+    model = graph("y = Relu(x)", inputs="float[4] x", outputs="float[N] y")
+    for _ in range(100):
+        model.graph.input[0].type.tensor_type.shape.dim.add(dim_value=1 << 62)
+    for call in (onnxfuse.analyze, onnxfuse.optimize):
+        with pytest.raises(onnxfuse.ModelError, match="'x' has more elements"):
+            call(model)
+
+
+def test_a_value_of_more_elements_than_can_be_counted_is_unknown() -> None:
+    body = "s = Constant <value_ints = [4611686018427387904, 4611686018427387904]> () t = Expand(x, s) y = Relu(t)"
+    report = onnxfuse.analyze(graph(body, inputs="float[1,1] x", outputs="float[M,N] y"))
+    assert report.nodes[-1].flops is None
+
+
+def test_a_sparse_weight_of_a_shape_that_cannot_be() -> None:
+    model = graph("y = Add(x, w)", inputs="float[4] x, float[4] w", outputs="float[N] y")
+    values = helper.make_tensor("w", onnx.TensorProto.FLOAT, [1], [1.0])
+    indices = helper.make_tensor("i", onnx.TensorProto.INT64, [1], [0])
+    del model.graph.input[1]
+    model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [1 << 62, 1 << 62]))
+    with pytest.raises(onnxfuse.ModelError):
+        Model.load(model).array("w")
+
+
+def test_an_attribute_of_a_function_outside_of_one() -> None:
+    model = graph("y = LeakyRelu <alpha = 0.5> (x)", inputs="float[4] x", outputs="float[4] y")
+    model.graph.node[0].attribute[0].ref_attr_name = "alpha"
+    for call in (onnxfuse.analyze, onnxfuse.optimize):
+        with pytest.raises(onnxfuse.ModelError, match="from a function"):
+            call(model)
+
+
+def not_utf8(where: str) -> bytes:
+    """A model with one text that is not UTF-8."""
+    model = onnx.parser.parse_model(RECURSIVE.replace("c = loc.F(b)", "c = Relu(b)"))
+    owner = {"function": model.functions[0], "node": model.functions[1].node[0], "value": model.graph.input[0],
+             "comment": model.graph}[where]  # fmt: skip
+    setattr(owner, "doc_string" if where == "comment" else "name", "ABCDE")
+    return model.SerializeToString().replace(b"ABCDE", b"AB\xffDE")
+
+
+@pytest.mark.parametrize("where", ["function", "node", "value"])
+def test_text_that_is_not_utf8_anywhere(where: str, tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(not_utf8(where))
+    with pytest.raises(onnxfuse.ModelError, match="UTF-8"):
+        onnxfuse.analyze(tmp_path / "m.onnx")
+
+
+def test_a_comment_that_is_not_utf8_is_nobodys_business(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(not_utf8("comment"))
+    assert len(onnxfuse.analyze(tmp_path / "m.onnx").nodes) == 1
+    onnxfuse.optimize(tmp_path / "m.onnx", tmp_path / "o.onnx")
+    assert b"AB\xffDE" in (tmp_path / "o.onnx").read_bytes()
+
+
+def test_names_do_not_steer_the_terminal() -> None:
+    model = graph("y = Relu(x)", inputs="float[4] x", outputs="float[4] y")
+    model.graph.node[0].input[0] = "a\x1b[2Jb\nc" + "d" * 5000
+    with pytest.raises(onnxfuse.ModelError) as raised:
+        onnxfuse.analyze(model)
+    text = str(raised.value)
+    assert text.isprintable() and "a?[2Jb c" in text and len(text) < 1100
+
+
+def test_a_model_without_outputs_keeps_its_nodes() -> None:
+    model = graph("y = Relu(x) z = Relu(y)", inputs="float[4] x", outputs="float[4] z")
+    del model.graph.output[:]
+    assert onnxfuse.optimize(model).model == model
+
+
+def test_a_node_that_a_rule_stumbles_over_is_no_reason_to_stop() -> None:
+    """The checker knows nothing of pads that are none."""
+    model = graph(
+        "t = Conv <pads = [0, 0, 0, 0]> (x, w) u = Conv(x, w) y = Add(t, u)",
+        inputs="float[1,2,4,4] x, float[2,2,1,1] w",
+        outputs="float[1,2,4,4] y",
+    )
+    del model.graph.node[0].attribute[0].ints[:]
+    onnxfuse.optimize(model, verify=False)
+
+
+def test_a_rule_that_stumbles_has_said_no() -> None:
+    def stumbles(*_: object) -> None:
+        raise IndexError("list index out of range")
+
+    rule = replace(onnxfuse.rules.all_rules()["conv_relu"], match=stumbles)
+    with pytest.raises(NotLegal, match=r"contradicts itself \(IndexError\)"):
+        look(rule, None, None)  # type: ignore[arg-type]
+
+
+def test_an_overridable_weight_with_a_free_dim_of_its_own_is_verified() -> None:
+    model = graph("t = Relu(x) u = Relu(t) y = Add(u, w)", inputs="float[2,4] x, float[M,4] w", outputs="float[2,4] y")
+    model.graph.initializer.append(helper.make_tensor("w", onnx.TensorProto.FLOAT, [2, 4], [1.0] * 8))
+    result = onnxfuse.optimize(model, target="ort-cpu")
+    assert result.fusions and result.verdict is not None and result.verdict.ok
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

@@ -366,7 +366,7 @@ def test_a_failed_save_keeps_the_old_file(path: Path) -> None:
     model.graph.nodes[1].op = "Abs"
     model.apply()
     (path.parent / "out.onnx").mkdir()
-    with pytest.raises(OutputError, match=r"out\.onnx: is a directory"):
+    with pytest.raises(OutputError, match=r"out\.onnx: is a folder"):
         model.save(path.parent / "out.onnx")
     assert path.read_bytes() == example().SerializeToString()
 

@@ -398,7 +398,7 @@ def test_a_model_does_not_overwrite_its_own_data(tmp_path: Path) -> None:
 def test_a_failed_save_takes_the_carried_data_back(tmp_path: Path) -> None:
     stored = saved_external(tmp_path / "a")
     (tmp_path / "b" / "m.onnx").mkdir(parents=True)
-    with pytest.raises(OutputError, match="is a directory"):
+    with pytest.raises(OutputError, match="is a folder"):
         storage.write(stored, tmp_path / "b" / "m.onnx")
     assert not (tmp_path / "b/sub/w.data").exists() and (tmp_path / "a/sub/w.data").exists()
 
@@ -541,7 +541,7 @@ def test_outputs_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     cases = {
         "none/m.onnx": "folder does not exist",
-        "folder": "is a directory",
+        "folder": "is a folder",
         "pipe": "not a regular file",
         "loop": "cannot be written",
         "file/m.onnx": "cannot be written",
@@ -564,7 +564,7 @@ def test_protected_outputs(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="write-protected"):
         storage.write(stored, tmp_path / "kept.onnx")
     (tmp_path / "closed").mkdir(mode=0o555)
-    with pytest.raises(OutputError, match="Permission denied"):
+    with pytest.raises(OutputError, match="folder is write-protected"):
         storage.write(stored, tmp_path / "closed" / "m.onnx")
     assert (tmp_path / "kept.onnx").read_bytes() == b"old"
 
@@ -639,13 +639,13 @@ def test_kill_leaves_the_old_output_or_the_new(tmp_path: Path) -> None:
         out = write_bytes(tmp_path / "out.onnx", b"old")
         child = subprocess.Popen([sys.executable, "-c", SAVE, str(tmp_path / "m.onnx"), str(out)])
         while child.poll() is None:
-            if any(p.stat().st_size >= written for p in tmp_path.glob(files.TEMPORARY) if p.exists()):
+            if any(p.stat().st_size >= written for p in tmp_path.glob(".onnxfuse-*") if p.exists()):
                 child.kill()
                 break
             time.sleep(0.0005)
         killed += child.wait() == -signal.SIGKILL
         assert out.read_bytes() in (b"old", new)
-        for stale in tmp_path.glob(files.TEMPORARY):
+        for stale in tmp_path.glob(".onnxfuse-*"):
             stale.unlink()
         assert sorted(p.name for p in tmp_path.iterdir()) == ["m.onnx", "out.onnx"]
     assert killed  # or the test has shown nothing

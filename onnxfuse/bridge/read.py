@@ -16,7 +16,6 @@ from onnx_graphsurgeon.util.misc import SynchronizedList
 from onnxfuse import ir
 
 _new = list.__new__
-_set = object.__setattr__  # gs objects route their own through checks of names
 _UNTYPED = ir.ValueType(0, None)
 FIELDS = {A.INT: "i", A.FLOAT: "f", A.INTS: "ints", A.FLOATS: "floats"}
 WEIGHTS_ARE_INPUTS_BELOW = 4  # IR version: before it, every initializer also had to be listed as a graph input
@@ -165,10 +164,8 @@ def _list(owner: Any, field: str) -> Any:
 def _make(cls: type, **fields: Any) -> Any:
     """A gs object with its fields as its constructor sets them, which takes four times as long."""
     made: Any = object.__new__(cls)
-    for name, value in fields.items():
-        _set(made, name, value)
-    _set(made, "inputs", _list(made, "outputs"))
-    _set(made, "outputs", _list(made, "inputs"))
+    fields["inputs"], fields["outputs"] = _list(made, "outputs"), _list(made, "inputs")
+    made.__dict__.update(fields)  # gs's own way of setting one goes through checks of its name
     return made
 
 

@@ -38,9 +38,11 @@ from onnxfuse.cost.reasons import reason
 from onnxfuse.cost.registry import FORMULAS, FREE, Call, Cost, Unknown, bytes_or_none, op, register
 from onnxfuse.errors import UsageError
 from onnxfuse.facts import Facts
+from onnxfuse.facts.scope import INCONSISTENT
 
 __all__ = ["Call", "Cost", "costs", "has_formula", "kind", "node_cost", "op", "reason", "register", "total"]
 
+_BEYOND = 1 << 256  # loops within loops, each of 2^63 rounds
 _UNKNOWN = of_counts([None] * len(COUNTS))
 
 
@@ -98,12 +100,18 @@ def node_cost(index: int, facts: Facts) -> Cost:
                 }
                 call = Call(node, values, outputs, call.opset, bodies, facts.trips.get(index))
             cost = entry.formula(call)
-    except (Unknown, OverflowError) as error:
-        why = "its expressions grow beyond use" if isinstance(error, OverflowError) else str(error)
+    except Unknown as error:
+        cost = replace(_UNKNOWN, bytes_written=bytes_or_none(call.written), why=str(error))
+    except OverflowError:
+        cost = replace(_UNKNOWN, bytes_written=bytes_or_none(call.written), why="its expressions grow beyond use")
+    except INCONSISTENT as error:
+        why = f"its formula does not fit its attributes and shapes ({type(error).__name__})"
         cost = replace(_UNKNOWN, bytes_written=bytes_or_none(call.written), why=why)
     if not isinstance(cost, Cost):
         name = f"{node.domain or 'ai.onnx'}::{node.op_type}"
         raise UsageError(f"the cost formula of {name} returns {type(cost).__name__}, not a Cost; return call.cost(…)")
+    if any(isinstance(n, int) and n >= _BEYOND for n in (cost.macs, cost.arith, cost.bytes_read, cost.bytes_written)):
+        return replace(_UNKNOWN, why="is more than can be counted")
     return cost if cost.known or cost.why else replace(cost, why=call.missing())
 
 

@@ -19,6 +19,7 @@ from onnxfuse.facts.value import UNKNOWN, Shape, Value
 from onnxfuse.ir import Graph, Node, Program, ValueType
 
 MOST_CALLS = 20_000  # of local functions; functions that call each other twice make 2^depth of them
+MOST_ELEMENTS = 1 << 63
 DEEPEST = 64  # local functions within functions; more can only be a cycle
 # What a node that contradicts itself ends in; TypeError where its elements are of another kind than it takes.
 INCONSISTENT = (Unclear, ArithmeticError, LookupError, TypeError, ValueError)
@@ -100,7 +101,7 @@ class Engine:
     def graph(self, graph: Graph, inputs: Mapping[str, Value], opsets: Mapping[str, int], outer: Facts | None) -> Facts:
         """Facts of a graph or of a subgraph body whose inputs have these facts."""
         facts = Facts(graph.nodes, opsets, outer=outer)
-        facts.values.update({name: inputs.get(name, UNKNOWN) for name in graph.inputs})
+        facts.values.update({name: self._interned(inputs.get(name, UNKNOWN)) for name in graph.inputs})
         for name, tensor in graph.initializers.items():
             fixed = outer is not None or name not in self.overridable
             if fixed or not self.general:
@@ -205,13 +206,20 @@ class Engine:
 
 
 def _settled(call: Call, output: int, shape: Shape) -> Shape | None:
-    """The shape; None where a dim is negative. An expression that has grown beyond use becomes a symbol."""
-    long = False
+    """The shape; None where a dim is negative, or with more elements than 64 bits can count, which no runtime has.
+
+    An expression that has grown beyond use becomes a symbol.
+    """
+    long, elements = False, 1
     for d in shape:
         if isinstance(d, Expr):
             long = long or d.length > LONGEST
         elif d < 0:
             return None
+        else:
+            elements *= d
+    if elements >= MOST_ELEMENTS:
+        return None
     if not long:
         return shape
     return tuple(

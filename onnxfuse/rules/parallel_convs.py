@@ -44,6 +44,7 @@ g (float[1,1,4,4] x) => (float[1,1,4,4] y)
 <float[1,1,3,3] w = {1, 2, 3, 4, 16.5, 6, 7, 8, 9}, float[1] b = {1}>
 { y = Conv <dilations = [1, 1], group = 1, kernel_shape = [3, 3], pads = [1, 1, 1, 1], strides = [1, 1]> (x, w, b) }
 """
+_MOST_TERMS = 64  # a sum of thousands would be looked through at each of its nodes
 
 
 def match(node: gs.Node, scope: Scope) -> Rewrite | None:
@@ -82,11 +83,12 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
 
 
 def _terms(node: gs.Node, scope: Scope) -> list[gs.Tensor]:
-    """What a sum of sums adds up, in order; a sum that others read too is a term."""
-    terms, todo = [], list(reversed(node.inputs))
+    """What a sum of sums adds up, in order; a sum that others read too is a term, as is what is left after many."""
+    terms: list[gs.Tensor] = []
+    todo = list(reversed(node.inputs))
     while todo:
         tensor = todo.pop()
-        maker = scope.editor.producer(tensor)
+        maker = scope.editor.producer(tensor) if len(terms) + len(todo) < _MOST_TERMS else None
         if is_op(maker, "Add", "Sum") and maker is not None and scope.editor.only_use(tensor) is not None:
             todo += reversed(maker.inputs)
         else:

@@ -22,6 +22,7 @@ from onnxfuse.storage.external import Folder, Range
 from onnxfuse.storage.source import File, Memory, Source
 
 LIMIT = (1 << 31) - 1  # bytes; protobuf's bound for one message
+_NO_MEMORY = "alloc failed"  # how protobuf's one error for whatever it cannot parse says so
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +41,7 @@ def read(model: Path | onnx.ModelProto) -> Stored:
     external data that is missing, too short, or outside the model's folder.
     """
     if isinstance(model, onnx.ModelProto):
-        try:
-            source: Source = Memory(model.SerializeToString())
-        except (EncodeError, ValueError) as error:
-            raise ModelError("the ModelProto is above 2 GiB; save it with external data and give the path") from error
+        source: Source = Memory(serialized(model))
         return Stored(skeleton(source, "the ModelProto"), source, None)
     source, folder = File(model), Folder.of(model)
     proto, may_be_external = _parse(source, str(model))
@@ -53,6 +51,17 @@ def read(model: Path | onnx.ModelProto) -> Stored:
     except ModelError as error:
         raise ModelError(f"{model}: {error}") from error
     return Stored(proto, source, folder)
+
+
+def serialized(proto: onnx.ModelProto) -> bytes:
+    """The message as bytes. Raises ModelError above protobuf's 2 GiB, MemoryError."""
+    try:
+        data: bytes = proto.SerializeToString()
+    except (EncodeError, ValueError) as error:  # protobuf has one error for both
+        if proto.ByteSize() <= LIMIT:
+            raise MemoryError from error
+        raise ModelError("the ModelProto is above 2 GiB; save it with external data and give the path") from error
+    return data
 
 
 def skeleton(source: Source, name: str) -> onnx.ModelProto:
@@ -70,6 +79,8 @@ def _parse(source: Source, name: str) -> tuple[onnx.ModelProto, bool]:
     left: list[wire.LeftOut] = []
     try:
         data, left = wire.split(source)
+    except ModelError as error:
+        raise ModelError(f"{name}: {error}") from error
     except wire.Anomaly as error:
         anomaly, data = str(error), source.read(0, source.size)
     if tensors.LEFT_OUT.encode() in data:
@@ -77,6 +88,8 @@ def _parse(source: Source, name: str) -> tuple[onnx.ModelProto, bool]:
     try:
         proto: onnx.ModelProto = onnx.ModelProto.FromString(data)
     except DecodeError as error:
+        if _NO_MEMORY in str(error):
+            raise MemoryError from error
         reason = f"truncated or damaged: {anomaly}" if data[:1] == b"\x08" and anomaly else "not an ONNX model"
         raise ModelError(f"{name}: is {reason}") from error
     for index, where in left:
@@ -90,8 +103,8 @@ def write(stored: Stored, path: Path) -> None:
     In memory is never more than the skeleton. Raises OutputError, and then what was at `path` before is still there.
     """
     try:
-        pieces = wire.join(stored.proto.SerializeToString())
-    except (EncodeError, ValueError) as error:
+        pieces = wire.join(serialized(stored.proto))
+    except ModelError as error:
         raise OutputError(f"{path}: the model would be above 2 GiB; store its weights as external data") from error
     total = sum(map(wire.size, pieces))
     if total > LIMIT:

@@ -166,10 +166,10 @@ def _decode(tensor: TensorProto, raw: memoryview) -> np.ndarray:
 
 def _dense(sparse: onnx.SparseTensorProto, source: Source | None, folder: Folder | None) -> np.ndarray:
     values, indices = array(sparse.values, source, folder), array(sparse.indices, source, folder)
-    dense = np.zeros(tuple(sparse.dims), values.dtype)
     try:
+        dense = np.zeros(tuple(sparse.dims), values.dtype)
         where: Any = tuple(indices.T) if indices.ndim == 2 else np.unravel_index(indices, dense.shape)
         dense[where] = values
     except (IndexError, ValueError) as error:
-        raise ModelError(f"sparse tensor '{sparse.values.name}': an index is outside its shape: {error}") from error
+        raise ModelError(f"sparse tensor '{sparse.values.name}': its indices do not fit its shape: {error}") from error
     return dense

@@ -13,10 +13,12 @@ from typing import NamedTuple
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto
 
+from onnxfuse.errors import ModelError
 from onnxfuse.storage.external import Range
 from onnxfuse.storage.source import Memory, Source
 from onnxfuse.storage.tensors import LEFT_OUT, marked, nbytes, unmark
 
+MOST_PARTS = 2_000_000  # of a graph
 SMALL = 1024  # bytes; a tensor message up to this size stays in the skeleton
 _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9  # field numbers of ModelProto, GraphProto, TensorProto
 _BYTES = 2  # wire type
@@ -107,13 +109,15 @@ def split(source: Source) -> tuple[bytes, list[LeftOut]]:
     """A serialized model without its big weights, and where those are.
 
     Only `raw_data` whose length fits the tensor's shape and type is left out: the rest is for the checker to judge.
-    Raises Anomaly.
+    Raises Anomaly, ModelError for a graph of too many parts.
     """
     graph = _only(source, _GRAPH, 0, source.size)
     left: list[LeftOut] = []
     parts: list[bytes] = []
     kept, index = graph.start, -1
-    for number, wire, at, start, end in fields(source, graph.start, graph.end):
+    for count, (number, wire, at, start, end) in enumerate(fields(source, graph.start, graph.end)):
+        if count == MOST_PARTS:  # two bytes can be a node, which takes hundreds in memory
+            raise ModelError(f"has more than {MOST_PARTS:,} nodes and weights; split it")
         if number != _INITIALIZER:
             continue
         index += 1

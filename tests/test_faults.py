@@ -1,0 +1,454 @@
+"""Faults while running: killed, interrupted, a full disk, no memory, an odd output, two writers at once.
+
+Old output whole or new output whole, no temporary files left (after a kill: after the next run), one line and the code.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import onnx
+import pytest
+from support import graph, with_weights
+
+import onnxfuse
+from onnxfuse import storage
+from onnxfuse.errors import OutputError
+from onnxfuse.storage import files
+
+EXAMPLE = Path(__file__).parent.parent / "models" / "preactivation.onnx"
+
+
+def cli(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "onnxfuse", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, **options)
+
+
+def assert_refused(done: subprocess.CompletedProcess[str], text: str) -> None:
+    lines = [line for line in done.stderr.splitlines() if "assumed" not in line]
+    assert done.returncode == 2 and len(lines) == 1 and text in lines[0], done
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def external(folder: Path, model: onnx.ModelProto) -> Path:
+    """The model with its weights in a file beside it."""
+    onnx.save(model, folder / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
+    return folder / "m.onnx"
+
+
+# --- kill and Ctrl-C at every step ---
+
+# Runs `optimize` again and again, and sends itself a signal at its 1st, 2nd, … operation on a file of the output's
+# folder, until a run ends without having come so far. Every run is a fork, so that everything is imported once. After
+# each it tells the code, the output where it is not the old one, which names lie about, and what stderr has.
+AT_EVERY_STEP = """
+import json, os, sys
+from pathlib import Path
+from onnxfuse import cli, storage
+source, out, sign = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+old = out.read_bytes()
+sys.argv = ["onnxfuse", "optimize", str(source), str(out), *sys.argv[4:]]
+import onnxfuse.pipeline, onnxfuse.optimizer, onnxfuse.report.text, onnxfuse.report.progress, onnxruntime
+from onnxfuse.rules import all_rules
+all_rules()
+STEPS = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "fcntl.flock"}
+
+def run(step):
+    seen = 0
+    def hook(event, arguments):
+        nonlocal seen
+        if event in STEPS and (event == "fcntl.flock" or str(arguments[0]).startswith(str(out.parent))):
+            seen += 1
+            if seen == step:
+                os.kill(os.getpid(), sign)
+    sys.addaudithook(hook)
+    cli.main()
+
+for step in range(1, 1000):
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        os.dup2(writer, 2), os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        os.close(reader), os.close(writer)
+        try:
+            run(step)
+        except SystemExit as end:
+            sys.stderr.flush()
+            os._exit(end.code or 0)
+        except BaseException as error:
+            os.write(2, repr(error).encode())
+            os._exit(99)
+    os.close(writer)
+    said = os.fdopen(reader).read()
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    now = out.read_bytes()
+    print(json.dumps([code, "" if now == old else now.hex(), sorted(os.listdir(out.parent)), said]), flush=True)
+    if code == 0:
+        break
+    out.write_bytes(old)
+"""
+
+
+def at_every_step(tmp_path: Path, sign: int, *, beside: bool = False, onto_itself: bool = False) -> list[list]:
+    """What each run that was ended by a signal left; the last one came to its end."""
+    folder = tmp_path / "out"
+    folder.mkdir()
+    body = "t = Conv(x, w) u = Mul(t, s) y = Relu(u)"
+    inputs = "float[N,3,6,6] x, float[4,3,3,3] w, float[1,4,1,1] s"
+    model = with_weights(graph(body, inputs=inputs, outputs="float[N,4,4,4] y"))
+    source = external(folder, model) if beside else folder / "m.onnx"
+    if not beside:
+        onnx.save(model, source)
+    out = source if onto_itself else folder / "o.onnx"
+    if not onto_itself:
+        out.write_bytes(b"old")
+    command = [sys.executable, "-c", AT_EVERY_STEP, source, out, str(int(sign)), "--target", "ort-cpu"]
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    runs = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(runs) > 8 and runs[-1][0] == 0
+    for _, new, _, _ in runs:
+        assert not new or onnx.ModelProto.FromString(bytes.fromhex(new)) == onnx.load(out, load_external_data=False)
+    return runs
+
+
+KINDS = {"inline": {}, "external": {"beside": True}, "onto itself": {"onto_itself": True}}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kill_at_every_step_leaves_a_whole_output_and_the_next_run_sweeps(kind: str, tmp_path: Path) -> None:
+    runs = at_every_step(tmp_path, signal.SIGKILL, **KINDS[kind])
+    expected = {"m.onnx", "o.onnx", "m.data"}
+    killed = runs[:-1]
+    assert {code for code, *_ in killed} == {-signal.SIGKILL}
+    left = [set(names) - expected for *_, names, _ in killed]
+    assert any(left) and all(name.startswith(".onnxfuse-") for names in left for name in names)
+    assert all(len(names) <= 3 for names in left)  # one run's; the run after it has swept
+    assert set(runs[-1][2]) <= expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_interrupt_at_every_step_leaves_nothing(kind: str, tmp_path: Path) -> None:
+    runs = at_every_step(tmp_path, signal.SIGINT, **KINDS[kind])
+    for code, _, names, said in runs[:-1]:
+        assert set(names) <= {"m.onnx", "o.onnx", "m.data"}
+        assert code in (0, 130), said
+        assert code == 0 or [line for line in said.splitlines() if line] == ["onnxfuse: interrupted"]
+
+
+@pytest.mark.slow
+def test_a_kill_at_random_moments(tmp_path: Path) -> None:
+    """Slow: 20 runs of the command line, each a second or two; what is killed may be in onnxruntime or in an import."""
+    out = tmp_path / "o.onnx"
+    assert cli("optimize", EXAMPLE, out).returncode == 0
+    new, killed = out.read_bytes(), 0
+    for i in range(20):
+        out.write_bytes(b"old")
+        child = subprocess.Popen(
+            [sys.executable, "-m", "onnxfuse", "optimize", str(EXAMPLE), str(out)], stderr=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            child.wait(random.Random(i).uniform(0.1, 2.5))
+        except subprocess.TimeoutExpired:
+            child.kill()
+        killed += child.wait() == -signal.SIGKILL
+        assert out.read_bytes() in (b"old", new)
+    assert killed and cli("optimize", EXAMPLE, out).returncode == 0
+    assert contents(tmp_path) == {"o.onnx": new}
+
+
+# --- sweeping ---
+
+HOLD = """
+import sys
+from pathlib import Path
+from onnxfuse.storage import files
+with files.atomic(Path(sys.argv[1])) as out, files.scratch(Path(sys.argv[1]).parent) as made:
+    out.write(b"first half, ")
+    Path(f"{made}-beside").touch()
+    print("ready", flush=True)
+    sys.stdin.readline()
+    out.write(b"second half")
+"""
+
+
+@contextmanager
+def held(path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that has begun to write, and waits for a line."""
+    command = [sys.executable, "-c", HOLD, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        yield process
+
+
+def test_what_a_living_process_writes_is_not_swept(tmp_path: Path) -> None:
+    with held(tmp_path / "theirs") as process:
+        before = {p.name for p in tmp_path.iterdir()}
+        assert len(before) == 3  # the file, the folder and what is beside it
+        assert cli("optimize", EXAMPLE, tmp_path / "o.onnx").returncode == 0
+        assert {p.name for p in tmp_path.iterdir()} == before | {"o.onnx"}
+        process.communicate("go\n")
+    assert process.returncode == 0 and (tmp_path / "theirs").read_bytes() == b"first half, second half"
+    assert {p.name for p in tmp_path.iterdir()} == {"theirs", "o.onnx"}
+
+
+def test_what_a_killed_process_left_is_swept(tmp_path: Path) -> None:
+    with held(tmp_path / "theirs") as process:
+        process.kill()
+    assert len(list(tmp_path.iterdir())) == 3
+    storage.copy(storage.read(EXAMPLE), tmp_path / "o.onnx")
+    assert {p.name for p in tmp_path.iterdir()} == {"o.onnx"}
+
+
+def test_only_names_of_this_start_of_this_system_are_swept(tmp_path: Path) -> None:
+    """Another machine's process may be alive whatever the locks say that are seen here."""
+    names = [".onnxfuse-00000000-01234567", ".onnxfuse-", f".onnxfuse-{files._boot()}-012345678", "onnxfuse.tmp"]
+    for name in names:
+        (tmp_path / name).touch()
+    (tmp_path / f".onnxfuse-{files._boot()}-01234567").symlink_to(tmp_path / "onnxfuse.tmp")
+    files.sweep(tmp_path)
+    assert len(list(tmp_path.iterdir())) == len(names) + 1
+
+
+def test_without_locks_nothing_is_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    stale = tmp_path / f".onnxfuse-{files._boot()}-01234567"
+    stale.touch()
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    storage.copy(storage.read(EXAMPLE), tmp_path / "o.onnx")
+    assert {p.name for p in tmp_path.iterdir()} == {stale.name, "o.onnx"}
+    monkeypatch.undo()
+    files.sweep(tmp_path)
+    assert {p.name for p in tmp_path.iterdir()} == {"o.onnx"}
+
+
+def test_sweeping_and_writing_at_once(tmp_path: Path) -> None:
+    """A sweep may see a file between its making and its locking; its writer then takes another name."""
+    over = threading.Event()
+
+    def sweep() -> None:
+        while not over.is_set():
+            files.sweep(tmp_path)
+
+    sweeper = threading.Thread(target=sweep)
+    sweeper.start()
+    try:
+        for i in range(100):
+            with files.atomic(tmp_path / "o") as out, files.scratch(tmp_path) as made:
+                out.write(str(i).encode())
+                assert made.is_dir()
+            assert (tmp_path / "o").read_bytes() == str(i).encode()
+    finally:
+        over.set()
+        sweeper.join()
+    assert [p.name for p in tmp_path.iterdir()] == ["o"]
+
+
+# --- disks and permissions ---
+
+
+def limited(**limits: int) -> Mapping[str, object]:
+    """Options of a process with such limits, RLIMIT_… by the end of the name."""
+
+    def apply() -> None:
+        for name, value in limits.items():
+            resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))
+
+    return {"preexec_fn": apply}
+
+
+@pytest.mark.parametrize("options", [(), ("--no-verify",)], ids=["verified", "unverified"])
+def test_a_disk_that_takes_no_more(options: tuple[str, ...], tmp_path: Path) -> None:
+    """A limit on the size of a file stands for the disk: the kernel refuses the same call."""
+    out = tmp_path / "o.onnx"
+    out.write_bytes(b"old")
+    done = cli("optimize", EXAMPLE, out, *options, **limited(FSIZE=5000))
+    assert_refused(done, "cannot be written: File too large")
+    assert contents(tmp_path) == {"o.onnx": b"old"}
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 KiB."""
+    (tmp_path / "disk").mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(tmp_path / "disk")]
+    if os.geteuid() or subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("needs the right to mount")
+    yield tmp_path / "disk"
+    subprocess.run(["umount", str(tmp_path / "disk")], check=True)
+
+
+@pytest.mark.parametrize("options", [(), ("--no-verify",)], ids=["verified", "unverified"])
+@pytest.mark.parametrize("kind", ["inline", "external"])
+def test_a_full_disk(kind: str, options: tuple[str, ...], small_disk: Path, tmp_path: Path) -> None:
+    source = external(tmp_path, onnx.load(EXAMPLE)) if kind == "external" else EXAMPLE
+    (small_disk / "o.onnx").write_bytes(b"old")
+    (small_disk / "filler").write_bytes(bytes(52_000))  # three pages are left
+    assert_refused(
+        cli("optimize", source, small_disk / "o.onnx", *options), "cannot be written: No space left on device"
+    )
+    (small_disk / "filler").unlink()
+    assert contents(small_disk) == {"o.onnx": b"old"}
+
+
+def test_a_report_on_a_full_disk(tmp_path: Path) -> None:
+    (tmp_path / "r.html").write_bytes(b"old")
+    done = cli("analyze", EXAMPLE, "--plot", tmp_path / "r.html", **limited(FSIZE=5000))
+    assert_refused(done, "cannot be written: File too large")
+    assert contents(tmp_path) == {"r.html": b"old"}
+
+
+def test_a_read_only_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(files, "_new_file", refuse)
+    with pytest.raises(OutputError, match=r"o\.onnx: cannot be written: Read-only file system"):
+        onnxfuse.optimize(EXAMPLE, tmp_path / "o.onnx", verify=False)
+    assert contents(tmp_path) == {}
+
+
+def as_anybody() -> None:
+    """Takes from root, in a process that is about to start, the right to write where its permissions do not let it."""
+    if os.geteuid() == 0 and ctypes.CDLL(None).prctl(24, 1, 0, 0, 0):  # PR_CAPBSET_DROP, CAP_DAC_OVERRIDE
+        raise OSError("the capability cannot be dropped")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="capabilities are Linux's")
+@pytest.mark.parametrize("protected", ["file", "folder"])
+def test_a_write_protected_target(protected: str, tmp_path: Path) -> None:
+    """Told before any work."""
+    folder = tmp_path / "out"
+    folder.mkdir()
+    source, out = tmp_path / "m.onnx", folder / "o.onnx"
+    source.write_bytes(EXAMPLE.read_bytes())
+    out.write_bytes(b"old")
+    (out if protected == "file" else folder).chmod(0o444 if protected == "file" else 0o555)
+    try:
+        assert_refused(cli("optimize", source, out, preexec_fn=as_anybody), "write-protected")
+    finally:
+        folder.chmod(0o777)
+    assert contents(folder) == {"o.onnx": b"old"}
+
+
+# --- odd outputs ---
+
+
+@pytest.mark.parametrize("options", [(), ("--no-verify",)], ids=["verified", "unverified"])
+def test_outputs_that_are_no_files(options: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "to folder").symlink_to("folder")
+    (tmp_path / "to pipe").symlink_to("pipe")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "nowhere").symlink_to("none/o.onnx")
+    cases = {
+        "folder": "is a folder",
+        "to folder": "is a folder",
+        "pipe": "not a regular file",
+        "to pipe": "not a regular file",
+        "loop": "cannot be written",
+        "nowhere": "folder does not exist",
+        "/dev/null": "not a regular file",
+        "/dev/full": "not a regular file",
+    }
+    before = sorted(tmp_path.rglob("*"))
+    for name, text in cases.items():
+        with pytest.raises(OutputError, match=text):
+            onnxfuse.optimize(EXAMPLE, tmp_path / name, verify=not options)
+    assert_refused(cli("optimize", EXAMPLE, tmp_path / "pipe", *options), "not a regular file")
+    assert sorted(tmp_path.rglob("*")) == before and (tmp_path / "loop").is_symlink()
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_an_output_that_is_a_symlink_is_written_through(exists: bool, tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "o.onnx").symlink_to("real/n.onnx")
+    if exists:
+        (tmp_path / "real" / "n.onnx").write_bytes(b"old")
+    result = onnxfuse.optimize(EXAMPLE, tmp_path / "o.onnx")
+    assert (tmp_path / "o.onnx").is_symlink() and onnx.load(tmp_path / "real" / "n.onnx") == result.model
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["n.onnx", "o.onnx", "real"]
+
+
+def test_a_hard_link_to_the_input_is_not_written_through(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(EXAMPLE.read_bytes())
+    os.link(tmp_path / "m.onnx", tmp_path / "o.onnx")
+    result = onnxfuse.optimize(tmp_path / "m.onnx", tmp_path / "o.onnx")
+    assert result.fusions and onnx.load(tmp_path / "o.onnx") == result.model
+    assert (tmp_path / "m.onnx").read_bytes() == EXAMPLE.read_bytes()
+
+
+def test_three_processes_write_one_output(tmp_path: Path) -> None:
+    """Each with another result; the last one's stands."""
+    rules = {f.rule for f in onnxfuse.optimize(EXAMPLE, verify=False).fusions}
+    variants = [(), ("--no-rule", sorted(rules)[0]), ("--target", "ort-cpu")]
+    whole = set()
+    for options in ({}, {"exclude": [sorted(rules)[0]]}, {"target": "ort-cpu"}):
+        onnxfuse.optimize(EXAMPLE, tmp_path / "one", **options)
+        whole.add((tmp_path / "one").read_bytes())
+    (tmp_path / "one").unlink()
+    assert len(whole) > 1
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-m", "onnxfuse", "optimize", str(EXAMPLE), str(tmp_path / "o.onnx"), *options],
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        )
+        for options in variants
+    ]  # fmt: skip
+    for process in running:
+        said = process.communicate(timeout=100)[1]
+        assert process.returncode == 0, said
+    assert [p.name for p in tmp_path.iterdir()] == ["o.onnx"] and (tmp_path / "o.onnx").read_bytes() in whole
+
+
+# --- memory ---
+
+
+def test_too_little_memory_to_read_the_model(tmp_path: Path) -> None:
+    """150 MiB of names in the graph, which parsing holds twice, and room for less beyond what Python itself needs."""
+    model = onnx.load(EXAMPLE)
+    model.graph.doc_string = "d" * (150 << 20)
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    (tmp_path / "o.onnx").write_bytes(b"old")
+    done = cli("optimize", tmp_path / "m.onnx", tmp_path / "o.onnx", **limited(AS=400 << 20))
+    assert_refused(done, "not enough memory")
+    assert (tmp_path / "o.onnx").read_bytes() == b"old" and len(list(tmp_path.iterdir())) == 2
+    (tmp_path / "m.onnx").unlink()  # pytest keeps the folders of its last runs
+
+
+def test_no_memory_amid_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    from onnxfuse import cli as commands
+    from onnxfuse import optimizer
+
+    def fail(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    (tmp_path / "o.onnx").write_bytes(b"old")
+    monkeypatch.setattr(optimizer, "compare", fail)
+    monkeypatch.setattr(sys, "argv", ["onnxfuse", "optimize", str(EXAMPLE), str(tmp_path / "o.onnx")])
+    with pytest.raises(SystemExit) as ended:
+        commands.main()
+    assert ended.value.code == 2 and capsys.readouterr().err == "onnxfuse: not enough memory for this model\n"
+    assert contents(tmp_path) == {"o.onnx": b"old"} and len(list(tmp_path.iterdir())) == 1
