@@ -205,13 +205,21 @@ def _seconds(rows: Iterable[Row]) -> float:
     return math.fsum(row.seconds or 0.0 for row in rows)
 
 
+def _left(
+    rows: Sequence[Row], flops_saved: int = 0, bytes_saved: int = 0, seconds_saved: float = 0.0
+) -> tuple[int, int, float]:
+    """FLOPs, bytes and seconds of rows together, less what a fusion saves."""
+    flops = sum(row.flops for row in rows if isinstance(row.flops, int)) - flops_saved
+    moved = sum(row.bytes for row in rows if isinstance(row.bytes, int)) - bytes_saved
+    return flops, moved, _seconds(rows) - seconds_saved
+
+
 def _point(
     rows: Sequence[Row], flops_saved: int = 0, bytes_saved: int = 0, seconds_saved: float = 0.0
 ) -> tuple[float, float]:
     """(FLOP/byte, FLOP/s) of rows that have a place each, together, less what a fusion saves."""
-    flops = sum(row.flops for row in rows if isinstance(row.flops, int)) - flops_saved
-    moved = sum(row.bytes for row in rows if isinstance(row.bytes, int)) - bytes_saved
-    return flops / moved, flops / (_seconds(rows) - seconds_saved)
+    flops, moved, seconds = _left(rows, flops_saved, bytes_saved, seconds_saved)
+    return flops / moved, flops / seconds
 
 
 def label(row: Row) -> str:
@@ -242,5 +250,8 @@ def _fusion_arrow(fusion: Fusion, by_label: Mapping[str, Row]) -> Arrow | None:
     rows = [by_label[name] for name in fusion.sources if name in by_label]
     if not rows or len(rows) < len(fusion.sources):
         return None
-    after = _point(rows, fusion.flops_saved, fusion.bytes_saved, fusion.seconds_saved)
+    saved = fusion.flops_saved, fusion.bytes_saved, fusion.seconds_saved
+    if min(_left(rows, *saved)) <= 0:
+        return None  # what is gone has no place
+    after = _point(rows, *saved)
     return Arrow(f"{fusion.rule}: {' + '.join(fusion.sources)}", _point(rows), after)

@@ -74,6 +74,19 @@ def test_the_arrows_of_an_optimization_are_its_fusions() -> None:
     assert [(d.intensity, d.rate) for d in drawn.dots] == [pytest.approx(arrow.after)]
 
 
+def test_a_node_that_goes_leaves_no_arrow() -> None:
+    source = graph(
+        "one = Constant <value = float {1}> () a = Relu(x) b = Mul(a, one) y = Abs(b)",
+        inputs="float[8] x",
+        outputs="float[8] y",
+    )
+    result = onnxfuse.optimize(source, verify=False)
+    assert [f.rule for f in result.fusions] == ["neutral_element"]
+    drawn = chart.of_optimization(result, onnxfuse.analyze(source), result.analysis(H200), H200)
+    assert not drawn.arrows
+    assert {d.name for d in drawn.dots} == {"Relu(a)", "Abs(y)"}
+
+
 def test_ceilings_are_the_peaks_of_the_device_and_equal_ones_are_one() -> None:
     assert [(c.name, c.rate) for c in chart.ceilings(H200)] == [
         ("fp8, int8 matrix", 1978.9e12),
