@@ -12,11 +12,11 @@ of v) give what they gave in onnxruntime, and so does a batch or a sequence of l
 s is applied may overflow in one order only.
 
 Measured (onnxruntime 1.32, CPU, one thread, medians of paired ratios of processor time) for Attention: 1.05x on
-[1, 197, 768] with 12 heads, 1.15x on [8, 197, 384], 1.03x on [1, 128, 768] with a mask, 1.14x, 1.08x, 1.00x and 1.02x
-on the windows of swin_t, 1.1x to 1.4x on the smallest; but 0.56x on 16 sequences of 1 token and 0.96x on 256 of 8,
-which the operator multiplies by the weights one by one. Whole models: vit_b_16, whose Transposes fall away too, 1.01x
-to 1.03x, a BERT of two layers 1.01x, swin_t 0.99x to 1.00x. MultiHeadAttention is slower there with a mask (0.95x) and
-no faster without.
+[1, 197, 768] with 12 heads, 1.15x on [8, 197, 384], 1.03x on [1, 128, 768] with a mask; but 0.56x on 16 sequences of 1
+token and 0.96x on 256 of 8, which the operator multiplies by the weights one by one. Whole models: vit_b_16, whose
+Transposes fall away too, 1.02x, a BERT of two layers 1.015x, and 0.99x for the windows of swin_t, 49 tokens each, though
+alone they take 1.00x to 1.14x: many sequences of fewer than 64 stay. MultiHeadAttention is slower there with a mask
+(0.95x) and no faster without.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ g (float[1,3,2] x) => (float[1,3,4] y)
  float[12] b = {1, 2, 0, 1, 0, 1, 2, 1, 1, 0, 1, 2}>
 { y = com.microsoft.Attention <num_heads = 2, scale = 0.5> (x, w, b) }
 """
-_FEWEST_STEPS = 16  # of one of many sequences, whose products with the weights are apart
+_FEWEST_STEPS = 64  # of one of many sequences, whose products with the weights are apart
 
 
 @dataclass(frozen=True, slots=True, eq=False)

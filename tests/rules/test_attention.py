@@ -8,7 +8,7 @@ import pytest
 from support import assert_same, graph, ops, optimized, random_feeds, run, with_weights
 
 ATTENTION, MULTI_HEAD = "com.microsoft::Attention", "com.microsoft::MultiHeadAttention"
-# 20 tokens of 6 channels to 3 heads of 4 channels.
+# 64 tokens of 6 channels to 3 heads of 4 channels.
 WEIGHTS = "float[6,36] w, float[36] b"
 PROJECTED = "xw = MatMul(x, w) xq = Add(xw, b)"
 HEADS = "apart = Constant <value_ints = [0, 0, 3, 4]> () together = Constant <value_ints = [0, 0, 12]> ()"
@@ -23,7 +23,7 @@ JOINED = "ot = Transpose <perm = [0, 2, 1, 3]> (o) y = Reshape(ot, together)"
 
 
 def model(
-    body: str, weights: str = WEIGHTS, x: str = "float[N,20,6] x", y: str = "float[N,20,12] y", opset: int = 17
+    body: str, weights: str = WEIGHTS, x: str = "float[N,64,6] x", y: str = "float[N,64,12] y", opset: int = 17
 ) -> onnx.ModelProto:
     return with_weights(graph(body, inputs=f"{x}, {weights}", outputs=y, opset=opset))
 
@@ -31,7 +31,7 @@ def model(
 def made(m: onnx.ModelProto, target: str = "ort-cpu") -> list[str]:
     """Operators afterwards, of which those that a second run leaves; the results are those of the original."""
     first = optimized(m, target=target, rules=["attention", "transpose_cancel", "transpose_merge", "view_chain"])
-    for dims in ({"N": 2, "S": 20}, {"N": 1, "S": 1}, {"N": 3, "S": 0}, {"N": 0, "S": 5}):
+    for dims in ({"N": 2, "S": 64}, {"N": 1, "S": 1}, {"N": 3, "S": 0}, {"N": 0, "S": 5}):
         assert_same(m, first.model, random_feeds(m, 2, dims))
     again = optimized(first.model, target=target, rules=["attention"])
     assert not again.fusions
@@ -47,14 +47,14 @@ SPELLINGS = {
     "no factor": f"{PROJECTED} {SPLIT} s = MatMul(qh, kh) {ATTENDED} {JOINED}",
     "factors at q and k": f"""{PROJECTED} {SPLIT} f = Constant <value_floats = [0.7]> ()
         qs = Mul(f, qh) ks = Mul(kh, f) s = MatMul(qs, ks) {ATTENDED} {JOINED}""",
-    "five axes": f"""{PROJECTED} five = Constant <value_ints = [0, 20, 3, 3, 4]> ()
-        together = Constant <value_ints = [-1, 20, 12]> ()
+    "five axes": f"""{PROJECTED} five = Constant <value_ints = [0, 64, 3, 3, 4]> ()
+        together = Constant <value_ints = [-1, 64, 12]> ()
         r = Reshape(xq, five) t = Transpose <perm = [2, 0, 3, 1, 4]> (r)
         i0 = Constant <value_int = 0> () i1 = Constant <value_int = 1> () i2 = Constant <value_int = -1> ()
         qh = Gather(t, i0) k4 = Gather(t, i1) vh = Gather(t, i2) kh = Transpose <perm = [0, 1, 3, 2]> (k4)
         {SCALED} {ATTENDED} {JOINED}""",
-    "slices": f"""{PROJECTED} five = Constant <value_ints = [0, 20, 3, 3, 4]> ()
-        together = Constant <value_ints = [-1, 20, 12]> () n0 = Constant <value_ints = [0]> ()
+    "slices": f"""{PROJECTED} five = Constant <value_ints = [0, 64, 3, 3, 4]> ()
+        together = Constant <value_ints = [-1, 64, 12]> () n0 = Constant <value_ints = [0]> ()
         n1 = Constant <value_ints = [1]> () n2 = Constant <value_ints = [2]> () n3 = Constant <value_ints = [3]> ()
         r = Reshape(xq, five) t = Transpose <perm = [2, 0, 3, 1, 4]> (r)
         a = Slice(t, n0, n1, n0) qh = Squeeze(a, n0) c = Slice(t, n1, n2, n0) k4 = Squeeze(c, n0)
@@ -98,7 +98,7 @@ def test_three_projections(width: int) -> None:
         v4 = Reshape(v, wide) vh = Transpose <perm = [0, 2, 1, 3]> (v4)
         {SCALED} {ATTENDED} ot = Transpose <perm = [0, 2, 1, 3]> (o) y = Reshape(ot, out)""",
         f"float[6,12] wq, float[12] bq, float[6,12] wk, float[6,{3 * width}] wv, float[{3 * width}] bv",
-        y=f"float[N,20,{3 * width}] y",
+        y=f"float[N,64,{3 * width}] y",
     )
     for target in ("ort-cpu", "ort-cuda"):
         assert made(m, target) == [ATTENTION]
@@ -107,7 +107,7 @@ def test_three_projections(width: int) -> None:
 @pytest.mark.parametrize("gemm", ["Gemm (rows, w, b)", "Gemm <transB = 1> (rows, u, b)", "Gemm (rows, w)"])
 def test_projections_of_rows(gemm: str) -> None:
     """As transformers' Conv1D is exported."""
-    body = f"""there = Constant <value_ints = [-1, 6]> () back = Constant <value_ints = [-1, 20, 36]> ()
+    body = f"""there = Constant <value_ints = [-1, 6]> () back = Constant <value_ints = [-1, 64, 36]> ()
         rows = Reshape (x, there) g = {gemm} xq = Reshape (g, back) {SPLIT} {SCALED} {ATTENDED} {JOINED}"""
     for target in ("ort-cpu", "ort-cuda"):
         assert made(model(body, f"{WEIGHTS}, float[36,6] u"), target) == [ATTENTION]
@@ -123,7 +123,7 @@ def test_projections_of_rows(gemm: str) -> None:
     ],
 )
 def test_products_of_rows_that_are_no_projection(gemm: str) -> None:
-    body = f"""there = Constant <value_ints = [-1, 6]> () back = Constant <value_ints = [-1, 20, 36]> ()
+    body = f"""there = Constant <value_ints = [-1, 6]> () back = Constant <value_ints = [-1, 64, 36]> ()
         rows = Reshape (x, there) less = Neg (w) g = {gemm} xq = Reshape (g, back)
         {SPLIT} {SCALED} {ATTENDED} {JOINED}"""
     fused = optimized(model(body, f"{WEIGHTS}, float[1,36] c"), target="ort-cpu", rules=["attention"])
@@ -139,10 +139,10 @@ def test_a_weight_of_more_columns() -> None:
 
 TOKENS_FIRST = """xt = Transpose <perm = [1, 0, 2]> (x) xw = MatMul(xt, w) xq = Add(xw, b)
     parts = Constant <value_ints = [12, 12, 12]> () q, k, v = Split <axis = 2> (xq, parts)
-    apart = Constant <value_ints = [20, -1, 4]> ()
+    apart = Constant <value_ints = [64, -1, 4]> ()
     q3 = Reshape(q, apart) k3 = Reshape(k, apart) v3 = Reshape(v, apart)"""
-TOKENS_FIRST_4 = f"""{TOKENS_FIRST} four = Constant <value_ints = [-1, 3, 20, 4]> ()
-    turned = Constant <value_ints = [-1, 3, 4, 20]> ()
+TOKENS_FIRST_4 = f"""{TOKENS_FIRST} four = Constant <value_ints = [-1, 3, 64, 4]> ()
+    turned = Constant <value_ints = [-1, 3, 4, 64]> ()
     qt = Transpose <perm = [1, 0, 2]> (q3) qh = Reshape(qt, four) kt = Transpose <perm = [1, 2, 0]> (k3)
     kh = Reshape(kt, turned) vt = Transpose <perm = [1, 0, 2]> (v3) vh = Reshape(vt, four)
     {SCALED} {ATTENDED}"""
@@ -160,19 +160,19 @@ def test_torch_multi_head_attention_with_four_axes() -> None:
         assert made(m, target) == [ATTENTION, "Transpose", "Reshape"]
 
 
-@pytest.mark.parametrize("last", ["[20, -1, 12]", "[-1, 12]"])
+@pytest.mark.parametrize("last", ["[64, -1, 12]", "[-1, 12]"])
 def test_torch_multi_head_attention_with_three_axes(last: str) -> None:
     m = model(
         f"""{TOKENS_FIRST_3} ot = Transpose <perm = [1, 0, 2]> (o) c = Constant <value_ints = {last}> ()
         y = Reshape(ot, c)""",
-        y="float[20,N,12] y" if last.startswith("[20") else "float[M,12] y",
+        y="float[64,N,12] y" if last.startswith("[64") else "float[M,12] y",
     )
-    flat = [] if last.startswith("[20") else ["Reshape"]
+    flat = [] if last.startswith("[64") else ["Reshape"]
     for target in ("ort-cpu", "ort-cuda"):
         assert made(m, target) == [ATTENTION, "Transpose", *flat]
 
 
-def masked(mask: str, target: str = "ort-cpu", x: str = "float[N,20,6] x", stored: str = "") -> list[str]:
+def masked(mask: str, target: str = "ort-cpu", x: str = "float[N,64,6] x", stored: str = "") -> list[str]:
     body = f"{PROJECTED} {SPLIT} {SCALED.replace('s = Mul', 'u = Mul')} s = Add(u, xm) {ATTENDED} {JOINED}"
     m = model(body.replace("xm", "m") if stored else body, f"{WEIGHTS}, {mask}", x)
     return made(m, target)
@@ -181,16 +181,16 @@ def masked(mask: str, target: str = "ort-cpu", x: str = "float[N,20,6] x", store
 @pytest.mark.parametrize("target", ["ort-cpu", "ort-cuda"])
 @pytest.mark.parametrize("shape", ["1,1", "1,3", "N,1", "N,3"])
 def test_masks_that_the_operator_spreads(shape: str, target: str) -> None:
-    assert masked(f"float[{shape},20,20] xm", target) == [ATTENTION]
+    assert masked(f"float[{shape},64,64] xm", target) == [ATTENTION]
 
 
-@pytest.mark.parametrize("shape", ["20,20", "3,20,20", "1,20,20"])
+@pytest.mark.parametrize("shape", ["64,64", "3,64,64", "1,64,64"])
 def test_masks_of_fewer_axes(shape: str) -> None:
     assert masked(f"float[{shape}] xm") == ["Unsqueeze", ATTENTION]
     assert masked(f"float[{shape}] m", stored="yes") == [ATTENTION]
 
 
-@pytest.mark.parametrize("shape", ["N,1,1,20", "1,1,1,1", "1,1,20,1", "20", "1,20", "3,1,20"])
+@pytest.mark.parametrize("shape", ["N,1,1,64", "1,1,1,1", "1,1,64,1", "64", "1,64", "3,1,64"])
 def test_masks_that_it_does_not_spread(shape: str) -> None:
     assert ATTENTION not in masked(f"float[{shape}] xm")
 
@@ -198,7 +198,7 @@ def test_masks_that_it_does_not_spread(shape: str) -> None:
 def test_masks_of_another_batch() -> None:
     """N and M may differ, though they are the same in a run."""
     body = f"{PROJECTED} {SPLIT} {SCALED.replace('s = Mul', 'u = Mul')} s = Add(u, xm) {ATTENDED} {JOINED}"
-    m = model(body, f"{WEIGHTS}, float[M,1,20,20] xm")
+    m = model(body, f"{WEIGHTS}, float[M,1,64,64] xm")
     assert ATTENTION not in ops(optimized(m, target="ort-cpu", rules=["attention"]).model)
 
 
@@ -206,7 +206,7 @@ def test_masks_of_another_batch() -> None:
 @pytest.mark.parametrize("target", ["ort-cpu", "ort-cuda"])
 def test_special_values_of_a_mask(number: float, target: str) -> None:
     body = f"{PROJECTED} {SPLIT} {SCALED.replace('s = Mul', 'u = Mul')} s = Add(xm, u) {ATTENDED} {JOINED}"
-    m = model(body, f"{WEIGHTS}, float[1,1,20,20] xm")
+    m = model(body, f"{WEIGHTS}, float[1,1,64,64] xm")
     fused = optimized(m, target=target, rules=["attention"]).model
     assert ATTENTION in ops(fused)
     for place in (np.s_[..., 1, :], np.s_[..., 1], np.s_[...], np.s_[..., 2, 3]):
@@ -240,7 +240,7 @@ def test_factors_that_are_not_positive(factor: float) -> None:
 
 def test_a_factor_behind_the_mask() -> None:
     scores = "half = Constant <value_float = 0.5> () qk = MatMul(qh, kh) u = Add(qk, xm) s = Mul(u, half)"
-    m = model(f"{PROJECTED} {SPLIT} {scores} {ATTENDED} {JOINED}", f"{WEIGHTS}, float[1,1,20,20] xm")
+    m = model(f"{PROJECTED} {SPLIT} {scores} {ATTENDED} {JOINED}", f"{WEIGHTS}, float[1,1,64,64] xm")
     assert ATTENTION not in made(m)
 
 
@@ -270,7 +270,7 @@ def test_joined_in_another_order() -> None:
 @pytest.mark.parametrize("value", ["p", "s", "qk", "qh", "q4", "xq", "xw", "o", "ot"])
 def test_a_value_between_that_others_read(value: str) -> None:
     body = f"{PROJECTED} {SPLIT} {SCALED} {ATTENDED} {JOINED} seen = Neg({value})"
-    m = model(body, y="float[N,20,12] y, float seen")
+    m = model(body, y="float[N,64,12] y, float seen")
     m.graph.output[1].type.tensor_type.ClearField("shape")
     fused = made(m)
     assert ATTENTION not in fused
@@ -279,7 +279,7 @@ def test_a_value_between_that_others_read(value: str) -> None:
 
 
 def test_weights_that_are_no_constants() -> None:
-    m = graph(SPELLINGS["split"], inputs=f"float[N,20,6] x, {WEIGHTS}", outputs="float[N,20,12] y")
+    m = graph(SPELLINGS["split"], inputs=f"float[N,64,6] x, {WEIGHTS}", outputs="float[N,64,12] y")
     assert ATTENTION not in made(m)
     assert made(m, "ort-cuda") == ["MatMul", "Add", "Split", MULTI_HEAD]
 
@@ -290,10 +290,10 @@ def test_keys_of_another_value() -> None:
         k4 = Reshape(k, apart) kh = Transpose <perm = [0, 2, 3, 1]> (k4)
         v4 = Reshape(v, apart) vh = Transpose <perm = [0, 2, 1, 3]> (v4)
         {SCALED.replace("s = Mul", "u = Mul")} s = Add(u, xm) {ATTENDED} {JOINED}"""
-    m = model(body, "float[N,9,5] x2, float[1,3,20,9] xm, float[6,12] wq, float[5,12] wk, float[5,12] wv")
+    m = model(body, "float[N,9,5] x2, float[1,3,64,9] xm, float[6,12] wq, float[5,12] wk, float[5,12] wv")
     assert ATTENTION not in made(m)
     assert made(m, "ort-cuda") == ["MatMul", "MatMul", "MatMul", MULTI_HEAD]
-    other = model(body, "float[M,9,5] x2, float[1,3,20,9] xm, float[6,12] wq, float[5,12] wk, float[5,12] wv")
+    other = model(body, "float[M,9,5] x2, float[1,3,64,9] xm, float[6,12] wq, float[5,12] wk, float[5,12] wv")
     assert MULTI_HEAD not in ops(optimized(other, target="ort-cuda", rules=["attention"]).model)
 
 
@@ -315,8 +315,8 @@ def test_few_tokens_of_many_sequences() -> None:
 def test_other_dtypes(dtype: str) -> None:
     m = graph(
         f"{PROJECTED} {SPLIT} s = MatMul(qh, kh) {ATTENDED} {JOINED}",
-        inputs=f"{dtype}[N,20,6] x, {WEIGHTS.replace('float', dtype)}",
-        outputs=f"{dtype}[N,20,12] y",
+        inputs=f"{dtype}[N,64,6] x, {WEIGHTS.replace('float', dtype)}",
+        outputs=f"{dtype}[N,64,12] y",
     )
     for target in ("ort-cpu", "ort-cuda", "portable"):
         fused = optimized(with_weights(m), target=target, rules=["attention"])
@@ -337,6 +337,6 @@ def test_softmax_before_opset_13() -> None:
 
 
 def test_the_scores_are_not_moved() -> None:
-    """2 · 3 · 20 · 20 scores are written and read by MatMul, Mul, Softmax and MatMul: 6 times 4 bytes each."""
+    """2 · 3 · 64 · 64 scores are written and read by MatMul, Mul, Softmax and MatMul: 6 times 4 bytes each."""
     result = optimized(model(SPELLINGS["split"]), target="ort-cuda", rules=["attention"], dims={"N": 2})
-    assert result.fusions[0].bytes_saved > 6 * 4 * 2 * 3 * 20 * 20
+    assert result.fusions[0].bytes_saved > 6 * 4 * 2 * 3 * 64 * 64
