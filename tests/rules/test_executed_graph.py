@@ -45,3 +45,18 @@ def test_each_rewrite_on_its_own_example(rule: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem)
 def test_real_models(path: Path, tmp_path: Path) -> None:
     check(path, tmp_path)
+
+
+# Nothing that CUDA has a kernel for is left to fuse there: SiLU and gates, Clip behind convolutions, PRelu.
+STAY = {"efficientnet_b0__dy", "mobilenet_v2__ts_bn", "mtcnn_onet", "mtcnn_pnet"}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not MODELS, reason="set ONNXFUSE_MODELS to a folder of models")
+@pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem)
+def test_predicted_kernels_and_bytes_fall_on_cuda(path: Path) -> None:
+    result = optimized(onnx.load(path), target="ort-cuda", verify=False)
+    before, after = result.before, result.after
+    assert after.kernels <= before.kernels and after.bytes <= before.bytes  # type: ignore[operator]
+    if path.stem not in STAY:
+        assert after.kernels < before.kernels and after.bytes < before.bytes  # type: ignore[operator]
