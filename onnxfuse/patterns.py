@@ -7,6 +7,7 @@ Legality only: whether it pays is the engine's business.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,15 @@ if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
 
 class NotLegal(Exception):
     """Raised inside a rule where the pattern stands but may not be replaced; the engine makes it a Refusal."""
+
+
+_LARGEST = 2**24  # elements of a constant that a rule makes; a file may declare any size
+
+
+def check_size(*dims: int) -> None:
+    """Raises NotLegal where a constant of such a shape would take too much memory."""
+    if math.prod(dims) > _LARGEST:
+        raise NotLegal("a constant of so many elements would take too much memory")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

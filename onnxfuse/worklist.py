@@ -200,6 +200,7 @@ class Worklist:
                     if _tells_more(new, old):
                         data, constant = old.data if new.data is None else new.data, new.constant or old.constant
                         known.values[name], better = replace(old, data=data, constant=constant), True
+            place.records[id(node)] = record, costs(again)[0]  # at the assumed dims; what it reads are weights now
             if better:
                 behind[id(node)] = node
                 todo += [n for t in node.outputs for n in self._few(t)]

@@ -15,7 +15,7 @@ import numpy as np
 from onnx import TensorProto
 
 from onnxfuse.facts import Shape
-from onnxfuse.patterns import Build, NotLegal, Scope, is_op
+from onnxfuse.patterns import Build, NotLegal, Scope, check_size, is_op
 from onnxfuse.rules._window import scale_and_shift
 
 if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
@@ -60,6 +60,7 @@ class Affine:
             raise NotLegal("the constants do not go along the channels")
         if any(a.ndim and a.size != size for a in (self.scale, self.shift)):
             raise NotLegal("the constants are not as many as the channels")
+        check_size(size)
         return np.broadcast_to(self.scale, size), np.broadcast_to(self.shift, size)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from onnx import TensorProto
 
-from onnxfuse.patterns import Build, NotLegal, Scope, is_op
+from onnxfuse.patterns import Build, NotLegal, Scope, check_size, is_op
 from onnxfuse.rules._elementwise import same, scalar
 from onnxfuse.rules._known import listed
 
@@ -79,7 +79,9 @@ def trailing(x: gs.Tensor, axes: Axes, scope: Scope) -> tuple[int, ...] | None:
     sizes = shape[len(shape) - len(axes) :]
     if axes != tuple(range(len(shape) - len(axes), len(shape))) or not all(isinstance(d, int) and d for d in sizes):
         return None
-    return tuple(d for d in sizes if isinstance(d, int))
+    known = tuple(d for d in sizes if isinstance(d, int))
+    check_size(*known)
+    return known
 
 
 def of_shape(sizes: Sequence[int], scope: Scope) -> Fit:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onnxfuse.patterns import Build, NotLegal, Rewrite, Scope, is_op
+from onnxfuse.patterns import Build, NotLegal, Rewrite, Scope, check_size, is_op
 from onnxfuse.rules import _affine
 from onnxfuse.rules._affine import AFFINE, LONGEST, Affine, chain, dtype_of, read, rounded, spread, unpadded
 
@@ -118,6 +118,7 @@ class _Push:
         sizes = [n for s in shapes if s is not None and isinstance(n := s[axis], int)]
         if affine.axis not in (None, axis) or len(sizes) < len(shapes):
             raise NotLegal("the parts are not put together along the channels")
+        check_size(sum(sizes))
         scale, shift = affine.along(axis, sizes[index])
         parts = [(scale, shift) if i == index else (np.ones(n), np.zeros(n)) for i, n in enumerate(sizes)]
         return Affine(np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts]), axis)

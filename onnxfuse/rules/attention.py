@@ -14,9 +14,9 @@ s is applied may overflow in one order only.
 Measured (onnxruntime 1.32, CPU, one thread, medians of paired ratios of processor time) for Attention: 1.05x on
 [1, 197, 768] with 12 heads, 1.15x on [8, 197, 384], 1.03x on [1, 128, 768] with a mask; but 0.56x on 16 sequences of 1
 token and 0.96x on 256 of 8, which the operator multiplies by the weights one by one. Whole models: vit_b_16, whose
-Transposes fall away too, 1.02x, a BERT of two layers 1.015x, and 0.99x for the windows of swin_t, 49 tokens each, though
-alone they take 1.00x to 1.14x: many sequences of fewer than 64 stay. MultiHeadAttention is slower there with a mask
-(0.95x) and no faster without.
+Transposes fall away too, 1.02x, a BERT of two layers 1.015x, and 0.99x for the windows of swin_t, 49 tokens each,
+though alone they take 1.00x to 1.14x: many sequences of fewer than 64 stay. MultiHeadAttention is slower there with a
+mask (0.95x) and no faster without.
 """
 
 from __future__ import annotations

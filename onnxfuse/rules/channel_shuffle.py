@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from onnxfuse.facts import Shape
-from onnxfuse.patterns import Build, Rewrite, Scope, is_op
+from onnxfuse.patterns import Build, Rewrite, Scope, check_size, is_op
 from onnxfuse.rules._known import perm_of, same_dims
 from onnxfuse.rules._pick import read
 
@@ -60,6 +60,7 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
     if found is None or editor.is_output(merge.outputs[0]):
         return None
     axis, groups, channels = found
+    check_size(channels)
     index = np.arange(channels, dtype=np.int64).reshape(groups, -1).T.reshape(-1)
     build = Build(scope, node)
     for reader in editor.consumers(merge.outputs[0]):

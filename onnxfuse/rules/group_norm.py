@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onnxfuse.patterns import Build, NotLegal, Rewrite, Scope
+from onnxfuse.patterns import Build, NotLegal, Rewrite, Scope, check_size
 from onnxfuse.rules._norm import check_float
 
 if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
@@ -51,6 +51,7 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
         raise NotLegal("the number of channels is unknown")
     if scale is None or shift is None:
         raise NotLegal("scale or shift is no constant")
+    check_size(groups)
     build, along = Build(scope, node), (shape[1], *[1] * (len(shape) - 2))
     grouped = build("Reshape", x, build.constant(np.array([0, groups, -1])))
     ones, zeros = build.constant(np.ones(groups, np.float32)), build.constant(np.zeros(groups, np.float32))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onnxfuse.patterns import Build, NotLegal, Rewrite, Scope
+from onnxfuse.patterns import Build, NotLegal, Rewrite, Scope, check_size
 from onnxfuse.rules._norm import Fit, check_float, layer, stored, with_constants
 
 if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
@@ -50,6 +50,7 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
         if len(core.axes) == 1:
             return None  # rather rows than channels
         raise NotLegal("the number of channels is unknown")
+    check_size(channels)
     norm = with_constants(core, _along_channels(core.x, channels, scope), scope)
     if norm is None or (norm.scale is None and len(core.axes) == 1):
         return None  # over one axis it is a layer normalization

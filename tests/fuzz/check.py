@@ -36,6 +36,7 @@ TOGETHER = {
 }  # fmt: skip
 # Documented: an infinity gives NaN, as 0·∞ is.
 SPOILED = {"prelu_depthwise", "prelu_channels", "aligned_channels", "conv_of_conv"}
+INFINITE_SCALE = "FusedMatMul alpha attribute must be finite"  # a product of what was multiplied by infinity
 Feeds = Mapping[str, np.ndarray]
 
 
@@ -218,7 +219,12 @@ def _compare(
         first = reference if level == "disabled" else _load(source, level)
         second = _load(after, level)
         if first is not None and second is None and base[0] is not None:
-            return Finding("load", f"{target} {level}", _reason(after, level))
+            reason = _reason(after, level)
+            if (
+                INFINITE_SCALE in reason
+            ):  # onnxruntime refuses what it fused itself
+                continue
+            return Finding("load", f"{target} {level}", reason)
         for (name, feeds), expected in zip(draws, base, strict=True):
             own = expected if first is reference else _run(first, feeds)
             if expected is None or own is None:

@@ -371,3 +371,15 @@ def test_weights_of_an_old_file_format_stay_among_its_inputs() -> None:
     assert [v.name for v in result.model.graph.input] == ["x", *names]
     onnx.checker.check_model(result.model, full_check=True)
     assert_same(model, result.model, random_feeds(model))
+
+
+def test_constants_for_any_number_of_channels_are_not_made() -> None:
+    """A file may declare what no memory holds."""
+    huge = 2**40
+    model = parser.parse_model(
+        f'<ir_version: 8, opset_import: ["" : 17]> g (float[1,{huge},1] x, float[1,{huge},1] z)'
+        f" => (float[1,{2 * huge},1] y) <float c = {{3}}>"
+        " { m = Mul(x, c)  j = Concat <axis = 1> (m, z)  y = Mul(j, c) }"
+    )
+    for target in ("ort-cpu", "ort-cuda", "portable"):
+        assert optimized(model, target=target, verify=False).after.bytes > huge  # type: ignore[operator]
