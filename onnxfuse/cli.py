@@ -323,13 +323,15 @@ def list_rules(as_json: bool) -> None:
         return
     from onnxfuse.report.units import time
 
+    width = min(_terminal()["width"], _WIDEST)
     for name, (doc, row) in found.items():
         made = [f"{t} {row[t]['made']}x" for t in ("ort-cpu", "ort-cuda") if row[t]["made"]]
         gains = [f"{t} {time(row[t]['seconds'])}" for t in ("ort-cpu", "ort-cuda") if row[t]["seconds"] > 0]
         share = f"{row['models']} of {table['of']}" if made else "none"
         said = f"Made in {share} of the measured models{''.join(f', {m}' for m in made)}"
         saves = f"; estimated to save {', '.join(gains)} in all" if gains else ""
-        click.echo(f"{click.style(name, bold=True)}\n{_indent(doc)}\n  {said}{saves}.\n")
+        told = click.wrap_text(f"{doc}\n\n{said}{saves}.", width, "  ", "  ", preserve_paragraphs=True)
+        click.echo(f"{click.style(name, bold=True)}\n{told}\n")
 
 
 def _device(options: Mapping[str, Any]) -> Device:
@@ -363,8 +365,7 @@ def _write(path: Path, data: bytes) -> None:
         file.write(data)
 
 
-def _indent(text: str) -> str:
-    return "\n".join(f"  {line}".rstrip() for line in text.splitlines())
+_WIDEST = 100  # columns of running text
 
 
 def _terminal() -> dict[str, Any]:

@@ -339,6 +339,12 @@ def test_help_version_devices_and_rules() -> None:
     assert [r["name"] for r in listed] == list(all_rules()) and all(r["doc"] and r["of"] for r in listed)
 
 
+@pytest.mark.parametrize("width", [60, 80])
+def test_the_rules_fit_the_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert max(map(len, onnxfuse("rules").stdout.splitlines())) <= width
+
+
 def test_help_imports_nothing_heavy() -> None:
     code = "import sys; sys.argv = ['onnxfuse', '--help']\nfrom onnxfuse.cli import main\n"
     code += "try: main()\nexcept SystemExit: pass\n"

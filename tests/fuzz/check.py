@@ -220,9 +220,7 @@ def _compare(
         second = _load(after, level)
         if first is not None and second is None and base[0] is not None:
             reason = _reason(after, level)
-            if (
-                INFINITE_SCALE in reason
-            ):  # onnxruntime refuses what it fused itself
+            if INFINITE_SCALE in reason:  # onnxruntime refuses what it fused itself
                 continue
             return Finding("load", f"{target} {level}", reason)
         for (name, feeds), expected in zip(draws, base, strict=True):
