@@ -11,14 +11,15 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from onnxfuse import __version__, jsonable
-from onnxfuse.errors import Finding, OnnxfuseError, OutputError, UsageError
+from onnxfuse.errors import Finding, OnnxfuseError, UsageError, one_line
 
 if TYPE_CHECKING:
     from onnxfuse.analysis import Analysis
@@ -48,11 +49,12 @@ def _file(*kinds: str) -> Callable[[click.Context, click.Parameter, Path | None]
     def check(_context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
         if path is None:
             return None
+        from onnxfuse.storage import files
+
         kind = path.suffix.lower()
         if kind not in kinds:
             raise UsageError(f"{parameter.opts[0]} {path}: no such kind of file; known: {', '.join(kinds)}")
-        if not path.absolute().parent.is_dir():
-            raise OutputError(f"{path}: its folder does not exist; create it first")
+        files.check(path)
         if kind in (".svg", ".png"):
             from onnxfuse.report.plot import require
 
@@ -128,6 +130,7 @@ def analyze(
 
     for other in (model, options["annotate"]):
         _distinct(other, plot, csv)
+    _spare_data(model, plot, csv)
     if options["as_executed"]:
         _distinct(model, options["annotate"])  # the copy is another graph, made for this machine
     with _progress():
@@ -180,6 +183,7 @@ def optimize(
 
     for other in (source, out):
         _distinct(other, report)
+    _spare_data(source, report)
     sight = {name: options[name] for name in ("target", "device", "dims", "max_intensity")}
     with _progress():
         before = look(source, **sight) if report is not None else None  # now, since the output may take its place
@@ -350,6 +354,17 @@ def _drawn(report: Analysis, device: Device, kind: str) -> bytes:
     return plot.image(chart.of_analysis(report, device), kind[1:])
 
 
+def _spare_data(model: Path, *paths: Path | None) -> None:
+    """Refuse to write a report over the model's external data."""
+    if there := [path for path in paths if path is not None and path.exists()]:
+        from onnxfuse import storage
+
+        data = {(model.parent / name).resolve() for name in storage.tensors.locations(storage.read(model).proto)}
+        for path in there:
+            if path.resolve() in data:
+                raise UsageError(f"{path}: holds weights of the model; give the report a name of its own")
+
+
 def _distinct(*paths: Path | None) -> None:
     """Refuse to write a report over a model or another report."""
     real = [os.path.realpath(path) for path in paths if path is not None]
@@ -389,7 +404,8 @@ def _print_json(data: Any) -> None:
 
 
 def _warn(text: str) -> None:
-    click.echo(f"onnxfuse: {text}", err=True)
+    with suppress(BrokenPipeError):  # nobody reads it; the work goes on
+        click.echo(f"onnxfuse: {one_line(text)}", err=True)
 
 
 def _say_assumed(dims: Mapping[str, int], assumed: tuple[str, ...]) -> None:
@@ -402,12 +418,28 @@ def _say_misfit(node: str | None) -> None:
         _warn(f"these sizes do not fit the model at {node}; what depends on it is unknown")
 
 
+def _open_standard_streams() -> None:
+    """In the place of closed ones the null device: else a file that is opened takes their number, and their output."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # no name and no arrow ends the work
+
+
 def main() -> NoReturn:
     """Run the command line and exit with its code."""
+    _open_standard_streams()
     gc.disable()  # a short process that builds large acyclic structures: searching them for cycles takes a fifth of it
     try:
-        code = cli.main(standalone_mode=False)
-    except click.exceptions.Abort:
+        with cli.make_context("onnxfuse", sys.argv[1:]) as context:  # its own main makes 1, a finding, of a broken pipe
+            code = cli.invoke(context)
+    except click.exceptions.Exit as end:  # --help, --version
+        sys.exit(end.exit_code)
+    except (click.exceptions.Abort, KeyboardInterrupt):
         _end("interrupted", 130)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.ctx.get_help(), err=True)
@@ -437,5 +469,6 @@ def main() -> NoReturn:
 
 
 def _end(text: str, code: int) -> NoReturn:
-    click.echo(f"onnxfuse: {text}", err=True)
+    with suppress(OSError):  # nobody reads it
+        click.echo(f"onnxfuse: {one_line(text)}", err=True)
     sys.exit(code)

@@ -9,17 +9,20 @@ from __future__ import annotations
 _LONGEST = 1000  # characters of a message
 
 
-class OnnxfuseError(Exception):
-    """Base of all errors that a caller may want to catch; `str(error)` is one line for a person.
-
-    Names in a model may hold anything: line breaks become blanks, what would steer a terminal becomes "?", and of a
-    very long text the middle goes.
+def one_line(text: str) -> str:
+    """A text for a terminal. Names in a model may hold anything: line breaks become blanks, what would steer a terminal
+    becomes "?", and of a very long text the middle goes.
     """
+    line = "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
+    half = _LONGEST // 2
+    return line if len(line) <= _LONGEST else f"{line[:half]} … {line[-half:]}"
+
+
+class OnnxfuseError(Exception):
+    """Base of all errors that a caller may want to catch; `str(error)` is one line for a person."""
 
     def __init__(self, text: str):
-        line = "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
-        half = _LONGEST // 2
-        super().__init__(line if len(line) <= _LONGEST else f"{line[:half]} … {line[-half:]}")
+        super().__init__(one_line(text))
 
 
 class ModelError(OnnxfuseError):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+import threading
 from functools import cache
 
 import onnx
@@ -81,21 +82,26 @@ def _strict() -> type[onnx.ModelProto]:
     return strict
 
 
+_stdout = threading.Lock()  # the descriptor is the process's: two at once would keep each other's
+
+
 def check_quietly(model: onnx.ModelProto | str) -> None:
     """onnx's checker, whose warnings about experimental operators go to the standard output from C++, without them.
 
     model: a message or a path. Raises what the checker raises.
     """
-    sys.stdout.flush()
-    kept = os.dup(1)
-    silent = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(silent, 1)
-        checker.check_model(model)
-    finally:
-        os.dup2(kept, 1)
-        os.close(kept)
-        os.close(silent)
+    with _stdout:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        kept = os.dup(1)
+        silent = os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.dup2(silent, 1)
+            checker.check_model(model)
+        finally:
+            os.dup2(kept, 1)
+            os.close(kept)
+            os.close(silent)
 
 
 def _checkable(proto: onnx.ModelProto) -> onnx.ModelProto:

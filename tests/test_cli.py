@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -345,6 +346,29 @@ def test_the_rules_fit_the_terminal(width: int, monkeypatch: pytest.MonkeyPatch)
     assert max(map(len, onnxfuse("rules").stdout.splitlines())) <= width
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "| true", "2>/dev/full"])
+def test_nobody_reads_what_is_said(closed: str, tmp_path: Path) -> None:
+    line = f"set -o pipefail; {sys.executable} -m onnxfuse optimize {EXAMPLE} {tmp_path / 'o.onnx'} {closed}"
+    assert subprocess.run(["bash", "-c", line], check=False, timeout=120).returncode == 0
+    assert onnx.load(tmp_path / "o.onnx").graph.node
+
+
+def test_an_output_that_cannot_show_an_arrow(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "onnxfuse", "optimize", str(EXAMPLE), str(tmp_path / "o.onnx")]
+    done = subprocess.run(
+        command, env=os.environ | {"PYTHONIOENCODING": "latin-1"}, capture_output=True, check=False, timeout=120
+    )
+    assert done.returncode == 0 and b".onnx ?" in done.stdout
+
+
+def test_a_report_does_not_replace_weights(tmp_path: Path) -> None:
+    path = external(tmp_path, "w.csv", data=np.ones(4, np.float32).tobytes())
+    before = (tmp_path / "w.csv").read_bytes()
+    done = onnxfuse("analyze", path, "--csv", tmp_path / "w.csv")
+    assert done.returncode == 2 and "holds weights of the model" in done.stderr
+    assert (tmp_path / "w.csv").read_bytes() == before
+
+
 def test_help_imports_nothing_heavy() -> None:
     code = "import sys; sys.argv = ['onnxfuse', '--help']\nfrom onnxfuse.cli import main\n"
     code += "try: main()\nexcept SystemExit: pass\n"
@@ -442,8 +466,8 @@ def test_analyze_as_executed(tmp_path: Path) -> None:
     options = ("analyze", source, "--as-executed", "--dim", "N=2")
     result = onnxfuse(*options, "--annotate", noted, "--plot", page, "--csv", tmp_path / "n.csv")
     assert result.returncode == 0 and result.stderr == ""
-    assert "small_resnet.onnx as executed by onnxruntime on " in result.stdout
-    assert "target ort-cpu" in " ".join(result.stdout.split())
+    said = " ".join(result.stdout.split())  # a long path wraps
+    assert "small_resnet.onnx as executed by onnxruntime on " in said and "target ort-cpu" in said
     assert "as executed by onnxruntime" in page.read_text("utf-8")
     data = json.loads(onnxfuse(*options, "--json").stdout)
     assert (data["model"], data["as_executed"], data["target"]) == (str(source), True, "ort-cpu")

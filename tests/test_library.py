@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import onnx
@@ -67,3 +69,18 @@ def test_a_decoder_with_a_cache_that_may_be_empty() -> None:
     assert onnxfuse.analyze(decoder, dims=report.dims).totals.macs == 262144
     assert onnxfuse.optimize(decoder).verdict is not None
     assert onnxfuse.verify(decoder, decoder).ok  # its first case is the empty cache
+
+
+def test_threads_leave_the_standard_output_of_the_process_alone() -> None:
+    """onnx's checker is silenced by turning the process's descriptor away for the while."""
+    code = f"""
+import os, onnx, onnxfuse
+from concurrent.futures import ThreadPoolExecutor
+model, before = onnx.load({str(RESNET)!r}), os.fstat(1)
+with ThreadPoolExecutor(8) as pool:
+    list(pool.map(lambda _: onnxfuse.analyze(model), range(160)))
+assert os.path.samestat(before, os.fstat(1))
+print("still here")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "still here\n"), done.stderr

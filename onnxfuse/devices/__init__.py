@@ -58,6 +58,9 @@ def _packaged(name: str) -> Device:
     return _parse(name, (resources.files(__package__) / f"{name}.toml").read_text("utf-8"))
 
 
+_LARGEST = 2**16  # bytes of a device file
+
+
 def find(name: str | Path | Device) -> Device:
     """The device of that name, or the one described by that TOML file. Raises UsageError."""
     if isinstance(name, Device):
@@ -67,7 +70,10 @@ def find(name: str | Path | Device) -> Device:
         return _packaged(text)
     if text.endswith(".toml"):
         try:
-            return _parse(Path(text).stem, Path(text).read_text("utf-8"))
+            path = Path(text)
+            if path.exists() and (not path.is_file() or path.stat().st_size > _LARGEST):
+                raise UsageError(f"device file {text}: no file of some lines of text")
+            return _parse(path.stem, path.read_text("utf-8"))
         except OSError as error:
             raise UsageError(f"device file {text}: {error.strerror}") from error
         except UnicodeDecodeError as error:

@@ -28,6 +28,26 @@ def same(a: float, b: float) -> bool:
     return math.isclose(a, b, rel_tol=_ROUNDING)
 
 
+_CARRIES = frozenset(
+    {"Mul", "Neg", "Sqrt", "Identity", "Cast", "Dropout", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose"}
+    | {"Concat", "Split", "Slice", "Gather", "Expand", "Tile", "Pad"}
+)
+_CARRIED = 4  # nodes
+
+
+def tells_smallness(tensor: gs.Tensor, scope: Scope) -> bool:
+    """Whether something near may be divided by the value, or its logarithm be taken: there the sign of a zero, or how
+    small a number is, decides about the result.
+    """
+    edge = [tensor]
+    for _ in range(_CARRIED):
+        uses = [use for t in edge for use in scope.editor.uses(t)]
+        if any(is_op(n, "Reciprocal", "Pow", "Log") or (is_op(n, "Div") and i == 1) for n, i in uses):
+            return True
+        edge = [t for n, i in uses if is_op(n, *_CARRIES) or (is_op(n, "Div") and i == 0) for t in n.outputs]
+    return False
+
+
 def scalar(tensor: gs.Tensor, like: gs.Tensor, scope: Scope) -> float | None:
     """The one number that a tensor holds, if an operation of it and `like` has the shape of `like`."""
     value = scope.value(tensor)

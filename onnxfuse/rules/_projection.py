@@ -104,7 +104,8 @@ def side_by_side(build: Build, parts: Sequence[Projection], scope: Scope) -> tup
     """Weight and bias of all of them, head by head: those that are there, or new ones."""
     first, order = parts[0].product, np.concatenate([p.columns for p in parts])
     whole = (scope.value(first.weight).shape or (0, 0))[1] == len(order)
-    in_order = whole and not first.turned and np.array_equal(order, np.arange(len(order)))
+    turned = any(p.product.turned for p in parts)
+    in_order = whole and not turned and np.array_equal(order, np.arange(len(order)))
     weight, bias = first.weight, first.bias
     if not in_order or any(p.product.weight is not weight for p in parts):
         weight = build.constant(np.concatenate([_weight(p, scope) for p in parts], axis=1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onnxfuse.facts import Dim, bounds, provably_equal
+from onnxfuse.facts import Dim, provably_equal
 
 
 def _same(a: Dim, b: Dim) -> bool:
@@ -34,9 +34,8 @@ def reshape_target(given: Sequence[Dim], wanted: Sequence[Dim]) -> list[int] | N
             target.append(-1)
         else:
             return None
-    # What −1 stands for is found by a division by the others.
-    if rest >= 0 and any(t == 0 and (bounds(wanted[i])[0] or 0) < 1 for i, t in enumerate(target)):
-        return None
+    if rest >= 0 and 0 in target:
+        return None  # what −1 stands for is found by a division by the others, which fails where a free one is 0
     return target
 
 

@@ -25,14 +25,13 @@ STAGE = 0
 ROOTS = ("Reshape", "Expand")
 BEFORE = """
 <ir_version: 8, opset_import: ["" : 17]>
-g (float[N,C,4,6] x) => (float[N,4,D] y)
-<int64[1] four = {4}, int64[1] six = {6}>
-{ n = Shape <start = 0, end = 1> (x)  c = Shape <start = 1, end = 2> (x)  d = Mul(c, six)
-  r = Concat <axis = 0> (n, four, d)  y = Reshape(x, r) }
+g (float[N,5,4,6] x) => (float[N,4,30] y)
+<int64[1] four = {4}, int64[1] thirty = {30}>
+{ n = Shape <start = 0, end = 1> (x)  r = Concat <axis = 0> (n, four, thirty)  y = Reshape(x, r) }
 """
 AFTER = """
 <ir_version: 8, opset_import: ["" : 17]>
-g (float[N,C,4,6] x) => (float[N,4,D] y) <int64[3] r = {0, 4, -1}> { y = Reshape(x, r) }
+g (float[N,5,4,6] x) => (float[N,4,30] y) <int64[3] r = {0, 4, 30}> { y = Reshape(x, r) }
 """
 
 

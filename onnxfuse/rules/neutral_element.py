@@ -2,8 +2,8 @@
 
 The constant may have any shape that does not widen x, and stand on either side where the operator commutes. NaN and
 infinities stay. x + 0 turns −0 into 0, and without it −0 stays: equal numbers, which differ in the sign of 1/x alone;
-the addition stays where its reader divides by it. Integers are as exact as floats; each of these nodes copies the whole
-tensor. A scale of ones and a shift of zeros behind a normalization in parts stay: runtimes know it by them.
+the addition stays where something near divides by it. Integers are as exact as floats; each of these nodes copies the
+whole tensor. A scale of ones and a shift of zeros behind a normalization in parts stay: runtimes know it by them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from onnxfuse.patterns import NotLegal, Rewrite, Scope, is_op
+from onnxfuse.rules._elementwise import tells_smallness
 from onnxfuse.rules._known import same_dims
 from onnxfuse.rules._norm import ends_norm
 
@@ -69,9 +70,7 @@ def _without(node: gs.Node, x: gs.Tensor, c: gs.Tensor, scope: Scope) -> Rewrite
         fits = len(constant.shape) <= len(before.shape) and all(d == 1 for d in constant.shape)
     if not fits or not before.dtype or before.dtype != after.dtype:
         raise NotLegal("the constant widens the value, or may do so")
-    if _loses_a_sign(node, c, scope) and any(
-        is_op(n, "Reciprocal", "Pow") or (is_op(n, "Div") and i == 1) for n, i in scope.editor.uses(node.outputs[0])
-    ):
+    if _loses_a_sign(node, c, scope) and tells_smallness(node.outputs[0], scope):
         raise NotLegal("the sign of a zero counts where it is divided by")
     return Rewrite(same=((node.outputs[0], x),))
 

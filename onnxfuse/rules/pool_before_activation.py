@@ -2,7 +2,8 @@
 
 f(max(a, b)) = max(f(a), f(b)) for every f that never falls: LeakyRelu and Elu with alpha >= 0, Clip, Sigmoid, Tanh and
 their like. The exceptions are those of `relu_maxpool`: a window wholly in padding, and the Indices output. Each f here
-gives NaN for NaN alone, so MaxPool meets NaN where it met it; of an infinity the lowest finite number may be left.
+gives NaN for NaN alone, so MaxPool meets NaN where it met it; of a window of nothing but NaN or -inf, MaxPool makes the
+lowest finite number, then or before.
 Relu is `relu_maxpool`'s, and what the runtime fuses into the convolution in front stays there.
 """
 
@@ -35,11 +36,10 @@ _RISING: dict[str, tuple[str, float] | None] = {
     "Elu": ("alpha", 1.0),
     "Erf": None,
     "Exp": None,
-    "HardSigmoid": ("alpha", 0.2),
+    "HardSigmoid": ("alpha", 0.2),  # 0 would give NaN for an infinity
     "LeakyRelu": ("alpha", 0.01),
     "Sigmoid": None,
     "Softplus": None,
-    "Softsign": None,
     "Tanh": None,
 }
 
@@ -51,8 +51,8 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
         return None
     if (slope := _RISING[function.op]) and function.attrs.get(*slope) < 0:
         raise NotLegal(f"{function.op} falls somewhere: its {slope[0]} is negative")
-    if function.op == "Celu" and function.attrs.get("alpha", 1.0) <= 0:
-        raise NotLegal("Celu falls somewhere: its alpha is not positive")
+    if function.op in ("Celu", "HardSigmoid", "LeakyRelu") and function.attrs.get("alpha", 1.0) <= 0:
+        raise NotLegal(f"{function.op} falls somewhere, or has a slope of 0: its alpha is not positive")
     scope.sole_consumer(function)
     if is_op(node, "MaxPool"):
         covered_maxima(node, scope, function.op)

@@ -340,3 +340,27 @@ def test_the_scores_are_not_moved() -> None:
     """2 · 3 · 64 · 64 scores are written and read by MatMul, Mul, Softmax and MatMul: 6 times 4 bytes each."""
     result = optimized(model(SPELLINGS["split"]), target="ort-cuda", rules=["attention"], dims={"N": 2})
     assert result.fusions[0].bytes_saved > 6 * 4 * 2 * 3 * 64 * 64
+
+
+def test_a_scale_that_float32_has_no_number_for() -> None:
+    """0 would mean 1/√size to the operator."""
+    scaled = "t = Constant <value_float = 1e-30> () qk = MatMul(qh, kh) s0 = Mul(qk, t) s = Mul(s0, t)"
+    assert ATTENTION not in made(model(f"{PROJECTED} {SPLIT} {scaled} {ATTENDED} {JOINED}"))
+
+
+def test_one_square_weight_as_it_is_and_turned() -> None:
+    """k comes of the transposed weight; the columns of all three are those of the whole."""
+    body = f"""{HEADS} there = Constant <value_ints = [-1, 36]> () wide = Constant <value_ints = [-1, 64, 36]> ()
+        two = Constant <value_ints = [2]> () rows = Reshape(x, there)
+        q0 = Constant <value_ints = [0]> () q1 = Constant <value_ints = [12]> ()
+        k0 = Constant <value_ints = [12]> () k1 = Constant <value_ints = [24]> ()
+        v0 = Constant <value_ints = [24]> () v1 = Constant <value_ints = [36]> ()
+        qf = Gemm(rows, w, b) qr = Reshape(qf, wide) q = Slice(qr, q0, q1, two)
+        kf = Gemm <transB = 1> (rows, w, b) kr = Reshape(kf, wide) k = Slice(kr, k0, k1, two)
+        vf = Gemm(rows, w, b) vr = Reshape(vf, wide) v = Slice(vr, v0, v1, two)
+        q4 = Reshape(q, apart) qh = Transpose <perm = [0, 2, 1, 3]> (q4)
+        k4 = Reshape(k, apart) kh = Transpose <perm = [0, 2, 3, 1]> (k4)
+        v4 = Reshape(v, apart) vh = Transpose <perm = [0, 2, 1, 3]> (v4)
+        {SCALED} {ATTENDED} {JOINED}"""
+    m = model(body, "float[36,36] w, float[36] b", x="float[N,64,36] x")
+    assert ATTENTION in made(m)

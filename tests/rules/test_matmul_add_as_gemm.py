@@ -49,7 +49,7 @@ def made(m: onnx.ModelProto, target: str = "ort-cpu", name: str = "N") -> list[s
 
 @pytest.mark.parametrize("gelu", SPELLINGS)
 def test_gelu_in_parts_between_two_products(gelu: str) -> None:
-    result = made(model(MLP.format(gelu)))
+    result = made(model(MLP.format(gelu), x="N,16,4", out="N,16,4"))
     assert result[:2] == ["Reshape", "Gemm"] and result[-3:] == ["Gemm", "Reshape", "Neg"]
     assert sorted(result[2:-3]) == sorted(re.findall(r"(\w+)\(", gelu))
 
@@ -61,7 +61,7 @@ def test_activations_of_one_node(op: str) -> None:
 
 @pytest.mark.parametrize(("gelu", "opset"), [("Gelu", 20), ("com.microsoft.Gelu", 17)])
 def test_gelu_of_one_node(gelu: str, opset: int) -> None:
-    m = model(MLP.format(f"g = {gelu}(a)"), opset=opset)
+    m = model(MLP.format(f"g = {gelu}(a)"), x="N,16,4", out="N,16,4", opset=opset)
     assert made(m) == ["Reshape", "Gemm", gelu.replace(".Gelu", "::Gelu"), "Gemm", "Reshape", "Neg"]
 
 
@@ -88,7 +88,7 @@ def test_three_products() -> None:
 
 
 def test_the_last_product_of_a_gelu_block_may_have_no_bias() -> None:
-    m = model(f"m = MatMul(x, w) a = Add(m, b) {GELU} n = MatMul(g, v) y = Neg(n)")
+    m = model(f"m = MatMul(x, w) a = Add(m, b) {GELU} n = MatMul(g, v) y = Neg(n)", x="N,16,4", out="N,16,4")
     assert made(m) == ["Reshape", "Gemm", "Div", "Erf", "Add", "Mul", "Mul", "MatMul", "Reshape", "Neg"]
 
 

@@ -81,3 +81,13 @@ def test_a_graph_input_as_output_keeps_both_names() -> None:
     result = optimized(model, rules=[RULE], target="ort-cpu")
     assert [o.name for o in result.model.graph.output] == ["y"] and isinstance(result.model, onnx.ModelProto)
     assert_same(model, result.model, random_feeds(model))
+
+
+@pytest.mark.parametrize("between", ["", "b = Mul(a, two)", "b = Identity(a)", "b = Sqrt(a)"])
+def test_the_sign_of_a_zero_reaches_a_division(between: str) -> None:
+    last = "b" if between else "a"
+    body = f"zero = Constant <value_float = 0.0> () two = Constant <value_float = 2.0> () a = Add(x, zero) {between}"
+    model = graph(f"{body} c = Reciprocal({last}) y = Atan(c)", inputs="float[2] x", outputs="float[2] y")
+    result = optimized(model, target="ort-cpu", verify=False)
+    feeds = {"x": np.array([-0.0, 0.0], np.float32)}
+    np.testing.assert_allclose(run(result.model, feeds)[0], run(model, feeds)[0])

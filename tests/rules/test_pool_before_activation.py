@@ -11,8 +11,8 @@ import onnxfuse
 
 HALF = "MaxPool <kernel_shape = [2, 2], strides = [2, 2]>"
 RISING = [
-    "LeakyRelu <alpha = 0.1>", "LeakyRelu <alpha = 0.0>", "Elu", "Elu <alpha = 0.5>", "Celu <alpha = 2.0>", "Sigmoid",
-    "Tanh", "Softplus", "Softsign", "Erf", "Exp", "HardSigmoid <alpha = 0.3>", "Clip",
+    "LeakyRelu <alpha = 0.1>", "Elu", "Elu <alpha = 0.5>", "Celu <alpha = 2.0>", "Sigmoid",
+    "Tanh", "Softplus", "Erf", "Exp", "HardSigmoid <alpha = 0.3>", "Clip",
 ]  # fmt: skip
 
 
@@ -48,11 +48,14 @@ def test_the_limits_of_a_clip_need_not_be_known() -> None:
     assert made(chain("Clip", more=", low, high")) == ["MaxPool", "Clip"]
 
 
-@pytest.mark.parametrize("function", ["LeakyRelu <alpha = -0.1>", "Elu <alpha = -1.0>", "HardSigmoid <alpha = -0.2>"])
+@pytest.mark.parametrize(
+    "function",
+    ["LeakyRelu <alpha = -0.1>", "LeakyRelu <alpha = 0.0>", "Elu <alpha = -1.0>", "HardSigmoid <alpha = -0.2>"],
+)
 def test_what_falls_somewhere_stays(function: str) -> None:
     result = rewritten(chain(function))
     assert ops(result.model) == [function.split()[0], "MaxPool"]
-    assert "its alpha is negative" in result.refused[0].reason
+    assert "falls somewhere" in result.refused[0].reason
 
 
 @pytest.mark.parametrize(

@@ -75,3 +75,11 @@ def test_special_values(quotient: str) -> None:
     x = np.array([np.nan, np.inf, -np.inf, 0, 1e37, -1e37, 1e-41, 30, -30, 89, -89], np.float32)
     x = np.repeat(x, 3).reshape(-1, 1)
     np.testing.assert_allclose(run(fused, {"x": x})[0], run(m, {"x": x})[0], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("reader", ["y = Log(s)", "y = Reciprocal(s)", "t = Mul(s, two) y = Div(one, t)"])
+def test_how_small_it_is_counts_for_some_readers(reader: str) -> None:
+    m = model(f"n = Neg(x) e = Exp(n) a = Add(e, one) s = Div(one, a) {reader}")
+    result = optimized(m, rules=["sigmoid"], target="ort-cpu", verify=False)
+    assert "Sigmoid" not in ops(result.model)
+    assert_same(m, result.model, {"x": np.array([[-19, -30, -60, 0, 5]], np.float32)})
