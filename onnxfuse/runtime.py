@@ -89,24 +89,31 @@ def run(session: Any, feeds: fd.Feeds) -> Outputs:
     ports = session.get_outputs()
     foreign = any(_FOREIGN.search(port.type) for port in ports)
     if foreign or any(isinstance(v, np.ndarray) and v.dtype.isbuiltin != 1 for v in feeds.values()):
-        values = session.run_with_ort_values(None, {name: to_ort(v) for name, v in feeds.items()})
-        values = [_from_ort(v) for v in values]
+        given = {name: to_ort(v) for name, v in feeds.items()}
+        values = [_from_ort(v) for v in _within_limit(session.run_with_ort_values, given)]
     else:
-        values = _within_limit(session, feeds)
+        values = _within_limit(session.run, feeds)
     return {name: a for port, v in zip(ports, values, strict=True) for name, a in _flatten(port.name, v)}
 
 
-def _within_limit(session: Any, feeds: fd.Feeds) -> list[Any]:
-    """Runs a session, and ends it with onnxruntime's error where it takes too long, as an endless Loop does."""
+class Endless(Finding):
+    """A run took so long that it was ended, as of a Loop that never stops."""
+
+
+def _within_limit(run: Callable[..., list[Any]], feeds: Mapping[str, Any]) -> list[Any]:
+    """Runs a session; raises Endless where it takes too long."""
     options = onnxruntime().RunOptions()
     timer = threading.Timer(_SECONDS, setattr, (options, "terminate", True))
     timer.daemon = True
     timer.start()
     try:
-        values: list[Any] = session.run(None, feeds, options)
+        return run(None, feeds, options)
+    except Exception as error:
+        if options.terminate:
+            raise Endless(f"the model still ran after {_SECONDS:.0f} s, and was ended") from error
+        raise
     finally:
         timer.cancel()
-    return values
 
 
 def to_ort(value: Any, device: str = "cpu") -> Any:
@@ -140,6 +147,8 @@ def find_feeds(
             try:
                 feeds = fd.make(interface, binding, kind, seed)
                 outputs = attempt(feeds)
+            except Endless:
+                raise  # other sizes would take as long
             except Exception as error:  # noqa: BLE001 - sizes that the model refuses; onnxruntime has no one base class
                 last = last or first_line(error)
                 continue

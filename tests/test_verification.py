@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, parser
 
 from onnxfuse import runtime
 from onnxfuse.errors import Finding, MissingDependency, ModelError, UsageError
-from onnxfuse.verification import Reference, Verdict, compare
+from onnxfuse.verification import Reference, Verdict, compare, verify
 
 
 @pytest.fixture
@@ -437,3 +437,21 @@ def test_missing_onnxruntime_is_one_line(judge, monkeypatch):
     assert 'pip install -e ".[cpu]"' in message
     assert "--no-verify" in message
     assert "\n" not in message
+
+
+@pytest.mark.parametrize("dtype", ["float", "bfloat16"])
+def test_a_model_that_never_ends_is_ended_once(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """bfloat16 comes out of onnxruntime by another call."""
+    model = parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[N] x) => ({dtype}[N] y) <int64 most = {{9223372036854775807}}, bool yes = {{1}}> {{
+          z = Loop (most, yes, x) <body = b (int64 i, bool c, float[N] v) => (bool more, float[N] w)
+            {{ more = Identity (c) w = Sin (v) }}>
+          y = Cast <to = {onnx.TensorProto.DataType.Value(dtype.upper())}> (z) }}"""
+    )
+    monkeypatch.setattr(runtime, "_SECONDS", 0.3)
+    runs: list[object] = []
+    real = runtime._within_limit
+    monkeypatch.setattr(runtime, "_within_limit", lambda *given: runs.append(given) or real(*given))
+    verdict = verify(model, model)
+    assert not verdict.ok and "still ran after" in str(verdict.reason) and len(runs) == 1
