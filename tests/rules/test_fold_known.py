@@ -143,14 +143,3 @@ def test_what_was_before_is_told_of_the_model_as_it_was() -> None:
       n = Neg(x)  y = Neg(n) }""")
     result = optimized(model, target="ort-cpu")
     assert result.before == optimized(model, target="ort-cpu", rules=["dead_node"]).before
-
-
-def test_what_an_output_is_made_of_is_stored_where_the_output_itself_is_not() -> None:
-    """The second run sees no more than the first: what is behind a new constant is priced as a reader of a weight."""
-    body = "s = Shape (x) c = ConstantOfShape (s) y = Max (c, w)"
-    model = parse(
-        f'<ir_version: 8, opset_import: ["" : 12]> g (float[2] x) => (float[2] y) <float[1] w = {{0}}> {{ {body} }}'
-    )
-    once = optimized(model, target="ort-cpu").model
-    assert ops(once) == ["Relu"]
-    assert optimized(once, target="ort-cpu").fusions == ()
