@@ -100,9 +100,11 @@ def of_shape(sizes: Sequence[int], scope: Scope) -> Fit:
 
 
 def check_float(x: gs.Tensor, scope: Scope) -> None:
-    """Raises NotLegal where x is not float32: others are rounded otherwise in the parts than in the operator."""
+    """Raises NotLegal where x is a constant, or not float32: others are rounded otherwise in the parts."""
     if scope.value(x).dtype != TensorProto.FLOAT:
         raise NotLegal("normalizations are recovered in float32 only")
+    if scope.value(x).constant:  # then a scale would not be told from what is scaled
+        raise NotLegal("what is normalized is a constant")
 
 
 def is_spelled(norm: Norm, ops: Sequence[str], scope: Scope) -> bool:

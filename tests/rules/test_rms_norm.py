@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from norms import W, made, model, normalized, of_dtype
-from support import ops, optimized, random_feeds, run
+from support import ops, optimized, parse, random_feeds, run
 from test_executed_graph import executed
 
 HEAD = "s = Mul(x, x); v = Mean(s); a = Add(v, e); r = Sqrt(a)"
@@ -130,3 +130,14 @@ def test_special_values(opset: int) -> None:
     x = np.random.default_rng(0).standard_normal((6, 4)).astype(np.float32)
     x[0], x[1, 1], x[2, 2], x[3, 3], x[4, 0] = 0, np.nan, np.inf, -np.inf, 1e30
     np.testing.assert_allclose(run(fused, {"x": x})[0], run(m, {"x": x})[0], rtol=1e-5)
+
+
+def test_of_a_constant_nothing_is_made() -> None:
+    """Its scale of ones would not be told from it, and be added again and again."""
+    body = "m = Mul(k, k) r = ReduceMean <axes = [0]> (m) a = Add(r, e) q = Sqrt(a) n = Div(k, q) y = Add(x, n)"
+    given = parse(
+        '<ir_version: 8, opset_import: ["" : 13]> g (float[2] x) => (float[2] y)'
+        f" <float[1] e = {{0.1}}, float[2] w = {{1, 2}}> {{ k = Tanh(w) {body} }}"
+    )
+    result = optimized(given, rules=["rms_norm"], target="ort-cpu")
+    assert not result.fusions
