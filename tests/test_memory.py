@@ -273,4 +273,5 @@ def test_onnxruntime_takes_as_much(body: str, expected: tuple[int, int]) -> None
     assert isinstance(plain, int)
     assert isinstance(in_place, int)
     assert (plain, in_place - (4 if expected[1] == 1 else 0)) == (expected[0] * size, expected[1] * size)
-    assert grown(text) == pytest.approx(in_place, abs=size // 8)
+    least = min(grown(text) for _ in range(3))  # what else the process takes at the time only adds
+    assert least == pytest.approx(in_place, abs=size // 8)
