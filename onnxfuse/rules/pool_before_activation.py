@@ -29,19 +29,8 @@ AFTER = """
 g (float[1,3,4,4] x) => (float[1,3,2,2] y)
 { p = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (x)  y = LeakyRelu <alpha = 0.1> (p) }
 """
-# Operator -> the attribute that must not be negative, with its default.
-_RISING: dict[str, tuple[str, float] | None] = {
-    "Celu": None,
-    "Clip": None,
-    "Elu": ("alpha", 1.0),
-    "Erf": None,
-    "Exp": None,
-    "HardSigmoid": ("alpha", 0.2),  # 0 would give NaN for an infinity
-    "LeakyRelu": ("alpha", 0.01),
-    "Sigmoid": None,
-    "Softplus": None,
-    "Tanh": None,
-}
+_ALPHA = {"Celu": 1.0, "Elu": 1.0, "HardSigmoid": 0.2, "LeakyRelu": 0.01}  # where there is a slope, its default
+_RISING = (*_ALPHA, "Clip", "Erf", "Exp", "Sigmoid", "Softplus", "Tanh")
 
 
 def match(node: gs.Node, scope: Scope) -> Rewrite | None:
@@ -49,10 +38,9 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
     function = scope.editor.producer(node.inputs[0])
     if function is None or not is_op(function, *_RISING):
         return None
-    if (slope := _RISING[function.op]) and function.attrs.get(*slope) < 0:
-        raise NotLegal(f"{function.op} falls somewhere: its {slope[0]} is negative")
-    if function.op in ("Celu", "HardSigmoid", "LeakyRelu") and function.attrs.get("alpha", 1.0) <= 0:
-        raise NotLegal(f"{function.op} falls somewhere, or has a slope of 0: its alpha is not positive")
+    alpha = function.attrs.get("alpha", _ALPHA.get(function.op, 1.0))
+    if alpha < 0 or (alpha == 0 and function.op != "Elu"):  # a slope of 0 gives NaN for an infinity
+        raise NotLegal(f"{function.op} falls somewhere, or has a slope of 0: its alpha is {alpha:g}")
     scope.sole_consumer(function)
     if is_op(node, "MaxPool"):
         covered_maxima(node, scope, function.op)
