@@ -72,10 +72,11 @@ def with_weights(model: onnx.ModelProto, seed: int = 1) -> onnx.ModelProto:
     return model
 
 
-def run(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-    """Outputs in onnxruntime on the CPU, without its own optimizations."""
+def run(model: onnx.ModelProto, feeds: dict[str, np.ndarray], *, plain: bool = True) -> list[np.ndarray]:
+    """Outputs in onnxruntime on the CPU; plain: without its own optimizations."""
     options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if plain:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
     return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"]).run(None, feeds)
 

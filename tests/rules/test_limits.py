@@ -113,3 +113,12 @@ def test_double_where_the_runtime_has_clip_for_it(opset: int, expected: list[str
     if opset > 11:
         data = {"x": DATA.astype(np.float64)}
         np.testing.assert_array_equal(run(result, data)[0], run(m, data)[0])
+
+
+def test_no_relu_in_double_before_a_clip_that_cannot_join() -> None:
+    """Its upper limit may be set by the caller, so the two stay two, and onnxruntime loads only the Max of them."""
+    m = parse("""<ir_version: 10, opset_import: ["" : 17]> g (double[N,4] x, double high) => (double[N,4] y)
+    <double zero = {0}, double high = {6}> { r = Max(x, zero)  y = Clip(r, zero, high) }""")
+    result = optimized(m, target="ort-cpu", verify=False).model
+    data = {"x": DATA.astype(np.float64)}
+    np.testing.assert_array_equal(run(result, data, plain=False)[0], run(m, data)[0])
