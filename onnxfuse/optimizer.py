@@ -24,11 +24,12 @@ from onnxfuse.graph import Editor
 from onnxfuse.model import Model
 from onnxfuse.patterns import Refusal, Rule
 from onnxfuse.plan import Key, Plan
+from onnxfuse.reference import Reference, Verdict, open_session
 from onnxfuse.rewrite import Fusion
 from onnxfuse.roofline import Execution
 from onnxfuse.storage import files
 from onnxfuse.targets import Target
-from onnxfuse.verification import Reference, Verdict, compare, open_session
+from onnxfuse.verification import compare
 from onnxfuse.worklist import Worklist
 
 log = logging.getLogger(__name__)

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     import onnx
 
     from onnxfuse.patterns import Refusal
+    from onnxfuse.reference import Verdict
     from onnxfuse.rewrite import Fusion
-    from onnxfuse.verification import Verdict
 
 log = logging.getLogger(__name__)
 

@@ -316,11 +316,15 @@ def test_optimization_without_a_rewrite_or_a_verdict() -> None:
 def test_verification() -> None:
     good = SimpleNamespace(name="logits", dtype="float32", max_error=2.4e-7, tolerance=1e-5, scale=12.3, ok=True)
     bad = SimpleNamespace(name="boxes", dtype="float32", max_error=0.5, tolerance=1e-5, scale=4.0, ok=False)
-    verdict: Any = SimpleNamespace(ok=False, max_error=0.5, cases=2, reason="boxes differs", outputs=(good, bad))
+    verdict: Any = SimpleNamespace(
+        ok=False, max_error=0.5, cases=2, reason="boxes differs", outputs=(good, bad), judged=True
+    )
     said = text.verification(verdict)
     assert said.startswith("DIFFERENT: boxes differs")
     assert re.search(r"logits +float32 +2\.4e-07 +1\.0e-05 +12\.3 +same", said)
     assert re.search(r"boxes +float32 +5\.0e-01 +1\.0e-05 +4 +DIFFERENT", said)
+    verdict = SimpleNamespace(ok=False, max_error=0.0, cases=0, reason="no inputs were found", outputs=(), judged=False)
+    assert text.verification(verdict).strip() == "NOT VERIFIED: no inputs were found"
 
 
 def test_benchmark() -> None:

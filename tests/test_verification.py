@@ -12,7 +12,8 @@ from onnx import TensorProto, helper, parser
 
 from onnxfuse import runtime
 from onnxfuse.errors import Finding, MissingDependency, ModelError, UsageError
-from onnxfuse.verification import Reference, Verdict, compare, verify
+from onnxfuse.reference import Reference, Verdict
+from onnxfuse.verification import compare, verify
 
 
 @pytest.fixture
@@ -256,14 +257,15 @@ def test_an_output_that_only_amplifies_rounding_is_not_called_verified(judge):
     once = "k = Constant<value_float = 1e8>() z = Mul(x, k)"
     twice = "k = Constant<value_float = 1e4>() h = Mul(x, k) z = Mul(h, k)"
     verdict = judge(frame.format(once), frame.format(twice))
-    assert not verdict.ok
+    assert not verdict.ok and not verdict.judged
     assert verdict.cases == 0
     assert "cannot be judged" in verdict.reason
 
 
 def test_a_gross_error_counts_where_rounding_is_amplified(judge):
     frame = "(float[8,8] x) => (float[8,8] y) <float k = {{10000}}> {{ z = Mul(x, k) w = Sin(z) y = {} }}"
-    assert "is off by" in judge(frame.format("Identity(w)"), frame.format("Add(w, w)")).reason
+    verdict = judge(frame.format("Identity(w)"), frame.format("Add(w, w)"))
+    assert "is off by" in verdict.reason and verdict.judged
 
 
 def test_an_output_of_zeros_has_an_absolute_bar(judge):
@@ -274,7 +276,9 @@ def test_an_output_of_zeros_has_an_absolute_bar(judge):
 
 def test_outputs_that_are_never_finite_prove_nothing(judge):
     nan = "(float[4] x) => (float[4] y) { z = Sub(x, x) y = Div(z, z) }"
-    assert judge(nan, nan).reason == "output 'y' cannot be judged: it is NaN or infinite throughout in every case"
+    verdict = judge(nan, nan)
+    assert verdict.reason == "output 'y' cannot be judged: it is NaN or infinite throughout in every case"
+    assert not verdict.judged
 
 
 def test_a_random_model_is_named(judge):
@@ -355,9 +359,10 @@ def test_fused_operators_of_onnxruntime_and_local_functions_run(judge):
 def test_what_does_not_load_is_told(judge):
     verdict = judge(RELU, "(float[N,4] x) => (float[N,4] y) { y = com.microsoft.NoSuchOp(x) }")
     assert verdict.reason.startswith("optimized model does not load: ")
-    assert "\n" not in verdict.reason
+    assert "\n" not in verdict.reason and verdict.judged
     custom = "(float[N,4] x) => (float[N,4] y) { y = com.microsoft.NoSuchOp(x) }"
-    assert judge(custom, custom).reason.startswith("onnxruntime does not load the original: ")
+    unknown = judge(custom, custom)
+    assert unknown.reason.startswith("onnxruntime does not load the original: ") and not unknown.judged
 
 
 def test_what_does_not_run_is_told(judge):
@@ -374,7 +379,9 @@ def test_an_invalid_model_is_told(judge):
 
 def test_no_inputs_found_names_the_dims(judge):
     stuck = "(float[N,K] x) => (float[A,B] y) { s = Constant<value_ints = [7,11,13]>() y = Reshape(x, s) }"
-    reason = judge(stuck, stuck).reason
+    verdict = judge(stuck, stuck)
+    reason = verdict.reason
+    assert not verdict.judged
     assert reason.startswith("no inputs were found under which the model runs")
     assert reason.endswith("give sizes with --dim N=… --dim K=…")
     assert judge(stuck, stuck, dims={"N": 77, "K": 13}).ok

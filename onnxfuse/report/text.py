@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from onnxfuse.devices import Device
     from onnxfuse.pipeline import Result
     from onnxfuse.profiled import NodeReport, NodeTime
+    from onnxfuse.reference import Verdict
     from onnxfuse.report.console import Part
-    from onnxfuse.verification import Verdict
 
 
 def analysis(
@@ -80,7 +80,7 @@ def verified(result: Result) -> str:
 
 def _verdict(verdict: Verdict) -> str:
     if not verdict.ok:
-        return f"DIFFERENT: {verdict.reason}"
+        return f"{'DIFFERENT' if verdict.judged else 'NOT VERIFIED'}: {verdict.reason}"
     error = (
         f"largest error {verdict.max_error:.1e} of the output's scale" if verdict.max_error else "no difference at all"
     )
