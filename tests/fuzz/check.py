@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import signal
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,6 +38,8 @@ TOGETHER = {
 # Documented: an infinity gives NaN, as 0·∞ is.
 SPOILED = {"prelu_depthwise", "prelu_channels", "aligned_channels", "conv_of_conv"}
 INFINITE_SCALE = "FusedMatMul alpha attribute must be finite"  # a product of what was multiplied by infinity
+_SECONDS = 60  # for a model of the fuzzer, which takes milliseconds …
+_ATTEMPTS = 3  # … so that only a lock can be what it waits for
 Feeds = Mapping[str, np.ndarray]
 
 
@@ -190,17 +193,25 @@ def _load(model: bytes, level: str) -> ort.InferenceSession | None:
 
 
 def _survives(model: bytes, levels: Sequence[str], draws: Sequence[tuple[str, Feeds]]) -> bool:
-    """Whether onnxruntime loads and runs a model without ending the process: tried in one of its own."""
-    child = os.fork()
-    if not child:
-        faulthandler.disable()
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        for level in levels:
-            session = _load(model, level)
-            for _, feeds in draws:
-                _run(session, feeds)
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    """Whether onnxruntime loads and runs a model without ending the process: tried in one of its own.
+
+    A copy of a process with threads may wait for ever for a lock that one of them held: it is ended, and tried again.
+    """
+    for _ in range(_ATTEMPTS):
+        child = os.fork()
+        if not child:
+            faulthandler.disable()
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            signal.alarm(_SECONDS)
+            for level in levels:
+                session = _load(model, level)
+                for _, feeds in draws:
+                    _run(session, feeds)
+            os._exit(0)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if code != -signal.SIGALRM:
+            return code == 0
+    return False
 
 
 def _compare(
