@@ -134,7 +134,7 @@ def kernels(pieces: Sequence[Piece], target: Target, inner: Collection[str]) -> 
 
 def _joins(group: list[Piece], piece: Piece, target: Target) -> bool:
     chain = (*(p.op_type for p in group), piece.op_type)
-    return chain in target.chains and group[-1].outputs[0] in piece.inputs
+    return group[0].dtype in target.chains.get(chain, ()) and group[-1].outputs[0] in piece.inputs
 
 
 def piece_seconds(cost: Cost, pieces: Sequence[Piece], device: Device) -> float | None:

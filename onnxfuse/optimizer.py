@@ -22,12 +22,13 @@ from onnxfuse.errors import Finding
 from onnxfuse.facts import Facts
 from onnxfuse.graph import Editor
 from onnxfuse.model import Model
-from onnxfuse.patterns import Refusal, Rule
-from onnxfuse.plan import Key, Plan
+from onnxfuse.patterns import Key, Refusal, Rule
+from onnxfuse.plan import Plan
 from onnxfuse.reference import Reference, Verdict, open_session
 from onnxfuse.rewrite import Fusion
 from onnxfuse.roofline import Execution
 from onnxfuse.storage import files
+from onnxfuse.surroundings import surroundings
 from onnxfuse.targets import Target
 from onnxfuse.verification import compare
 from onnxfuse.worklist import Worklist
@@ -175,7 +176,7 @@ class Optimizer:
         if not graph.outputs or not any(node.op_type in roots for node in ir.all_nodes(graph)):
             return Draft(None, Plan(None, (), ()))
         editor = Editor(self.model.graph)
-        places = plan.surroundings(self.model, editor, self.known, self.bound, self.target)
+        places = surroundings(self.model, editor, self.known, self.bound, self.target)
         work = Worklist(self.model, editor, places, self.device, allowed)
         work.run(rule for rule in self.rules if rule.pairs is None)
         fusions = [rule for rule in self.rules if rule.pairs is not None]

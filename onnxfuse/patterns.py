@@ -30,6 +30,8 @@ class NotLegal(Exception):
     """Raised inside a rule where the pattern stands but may not be replaced; the engine makes it a Refusal."""
 
 
+Key = tuple[str, str, str]  # of a rewrite: rule, path of the graph, value that it makes; the same in every run
+CROWD = 64  # readers of a value, and inputs of a node, beyond which it is no part of a pattern
 _LARGEST = 2**24  # elements of a constant that a rule makes; a file may declare any size
 
 

@@ -1,4 +1,4 @@
-"""Applies a plan to the graph: the only place that edits, and the record of what was edited."""
+"""Makes in the graph what was chosen: the only place that edits, and the record of what was edited."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import onnx_graphsurgeon as gs
 from onnx.parser import parse_function
 
 from onnxfuse import bridge
 from onnxfuse.graph import Editor
 from onnxfuse.model import Model
+from onnxfuse.patterns import Rewrite
 from onnxfuse.plan import Choice
+from onnxfuse.surroundings import Surroundings
 
 VERSION = 1  # of the operator set domains that fused nodes live in (com.microsoft, onnxfuse)
 
@@ -31,10 +34,44 @@ class Fusion:
     seconds_saved: float
 
 
-def _inherited(choice: Choice) -> dict[str, str]:
-    """The metadata of the source nodes, the first one's where they disagree; not what we noted of each node's cost."""
-    found = {k: v for node in reversed(choice.match.old) for k, v in bridge.metadata(node).items()}
+def _inherited(nodes: Sequence[gs.Node]) -> dict[str, str]:
+    """The metadata of source nodes, the first one's where they disagree; not what we noted of each node's cost."""
+    found = {k: v for node in reversed(nodes) for k, v in bridge.metadata(node).items()}
     return {k: v for k, v in found.items() if not k.startswith("onnxfuse.")}
+
+
+def _origin(rule: str, sources: Sequence[str]) -> dict[str, str]:
+    """Metadata of a new node: the rule, and all nodes it stands for."""
+    return {"onnxfuse.rule": rule, "onnxfuse.sources": json.dumps(sources, ensure_ascii=False)}
+
+
+def exchange(rule: str, found: Rewrite, dead: Sequence[gs.Node], place: Surroundings) -> list[gs.Node]:
+    """Make a rewrite in the view, by which these nodes go; gives those that read or make other values than before."""
+    editor = place.scope.editor
+    changed: dict[int, gs.Node] = {}
+    for old, other in found.same:
+        readers = editor.consumers(old)
+        if editor.is_output(old):
+            readers += editor.consumers(other)
+            maker = editor.producer(other)
+            assert maker is not None  # checked
+            changed[id(maker)] = maker
+            editor.make_instead(old, other)
+        else:
+            editor.rewire(old, other)
+        changed.update((id(n), n) for n in readers)
+    if found.new:
+        sources = dict.fromkeys(name for n in dead for name in _sources(n, place))
+        found.new[-1].metadata = _inherited(dead) | _origin(rule, list(sources))
+    editor.replace(dead, found.new)
+    if found.new and dead[-1].name:
+        found.new[-1].name = dead[-1].name  # free again
+    return list(changed.values())
+
+
+def _sources(node: gs.Node, place: Surroundings) -> list[str]:
+    """The nodes of the original that a node stands for: those that it says, else itself."""
+    return json.loads(bridge.metadata(node).get("onnxfuse.sources", "[]")) or [place.label(node)]
 
 
 def apply(model: Model, editor: Editor, choices: Sequence[Choice], domains: Iterable[str] = ()) -> tuple[Fusion, ...]:
@@ -52,10 +89,9 @@ def apply(model: Model, editor: Editor, choices: Sequence[Choice], domains: Iter
             list(new.outputs),
             attrs=dict(new.attrs),
             domain=new.domain,
-            metadata=_inherited(choice)
+            metadata=_inherited(choice.match.old)
+            | _origin(choice.key[0], choice.sources)
             | {
-                "onnxfuse.rule": choice.key[0],
-                "onnxfuse.sources": json.dumps(choice.sources, ensure_ascii=False),
                 "onnxfuse.bytes_saved": str(choice.bytes_saved),
                 "onnxfuse.seconds_saved": f"{choice.seconds_saved:.3e}",
             },

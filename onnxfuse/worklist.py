@@ -1,38 +1,33 @@
 """The rewriting engine: every rewrite that is legal and pays is made at once, and its neighbours are looked at again.
 
 A worklist holds the nodes at which a rule may start; a rewrite adds what it made and what stands near, so that nothing
-is scanned twice. What a value is never changes under its name, so facts hold throughout; new values get theirs from the
-same shape functions. A node disappears when nothing reads it any more.
+is scanned twice. A node disappears when nothing reads it any more.
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 import onnx_graphsurgeon as gs
-from onnx import helper
 
-from onnxfuse import bridge, ir
-from onnxfuse.cost import costs, total
+from onnxfuse import bridge, legality, pricing, rewrite
+from onnxfuse.cost import costs
 from onnxfuse.devices import Device
-from onnxfuse.execution import Piece, piece, run_seconds, value_bytes
-from onnxfuse.facts import Facts, Value, extend, symbols
+from onnxfuse.execution import graph_pieces, value_bytes
 from onnxfuse.graph import Editor
 from onnxfuse.model import Model
-from onnxfuse.patterns import NotLegal, Refusal, Rewrite, Rule, is_op, look
-from onnxfuse.plan import CROWD, Key, Surroundings, may_merge, neighbours
+from onnxfuse.patterns import CROWD, Key, NotLegal, Refusal, Rewrite, Rule, look
+from onnxfuse.pricing import Gain
 from onnxfuse.rewrite import Fusion
+from onnxfuse.surroundings import Surroundings, few
+from onnxfuse.targets import Target
 
 MOST_GROWTH = 0.01  # of the model's bytes that rewrites may add in all …
 LEAST_ROOM = 8192  # … or these, which nobody misses
 _NEAR = 4  # steps from a rewrite within which a rule may start whose pattern it completes
 _MOST_TIMES = 64  # one rule makes one value otherwise; two rules that undo each other end there
-_SMALL = 64  # elements of a constant whose contents facts keep, and which is stored once
-_EPSILON = 1e-9  # times closer than this are equal; they are sums of some terms each
 
 
 class Worklist:
@@ -50,19 +45,14 @@ class Worklist:
         device: Device,
         allowed: Collection[Key] | None = None,
     ) -> None:
-        self.model, self.editor, self.device, self.allowed = model, editor, device, allowed
+        self.editor, self.device, self.allowed = editor, device, allowed
         self.places = {id(place.graph): place for place in places}
         self.made: dict[Key, Fusion] = {}
         self.refused: dict[tuple[str, str, str], Refusal] = {}
         self.removed: list[gs.Node] = []
-        self._program = model.program
         self._room = max(LEAST_ROOM, int(MOST_GROWTH * model.weight_bytes()))
         self._repeats: Counter[Key] = Counter()
         self._todo: OrderedDict[int, gs.Node] = OrderedDict()
-        dims = (
-            d for p in places for v in p.scope.facts.values.values() for d in v.shape or () if not isinstance(d, int)
-        )
-        self._taken = {name for d in set(dims) for name in symbols(d)}
 
     def run(self, rules: Iterable[Rule]) -> None:
         """Makes every rewrite of these rules, stage by stage, then brings the view's lists up to date.
@@ -135,266 +125,70 @@ class Worklist:
 
     def _make(self, rule: Rule, found: Rewrite, place: Surroundings) -> list[gs.Node]:
         """Makes a rewrite; gives the nodes near it. Raises NotLegal where it may not be made or does not pay."""
-        replaced = [t for n in found.new for t in n.outputs if self.editor.producer(t) is not None]
-        gone = [old for old, _ in found.same] + [t for n in found.unread for t in n.outputs]
-        self._check_unread(found.unread, place)
-        key = self._key(rule, place, (*replaced, *gone))
-        if self.allowed is not None and key not in self.allowed:
-            raise NotLegal("taken back before")
-        read = {id(t) for n in found.new for t in n.inputs} | {id(other) for _, other in found.same}
-        dead = self._dead([*replaced, *gone], read, place)
-        self._know((other for _, other in found.same), place)
-        for old, other in found.same:
-            self._check_same(old, other, dead, place)
-        known, bound = self._facts(found.new, place)
-        for tensor in replaced:
-            _check_like(place.scope.facts[tensor.name], known[tensor.name], tensor.name)
-        old = [place.piece(n) for n in dead]
-        records = tuple(_record(n) for n in found.new)
-        prices = costs(bound)
-        new = [piece(record, bound, price) for record, price in zip(records, prices, strict=True)]
-        t0, t1 = self._seconds(dead, old, found, new, bound, place)
-        if new and place.scope.target.name not in rule.measured:
-            _check_pays(place.scope.target.name, t0, t1, len(new) < len(old))
-        growth = self._growth(dead, found)
-        if growth > self._room:
-            raise NotLegal(f"the file would grow by {growth:,} bytes; {self._room:,} are left of its allowance")
-        self._room -= growth
-        self._repeats[rule.name, place.path, key[2].partition("#")[0]] += 1
+        values = legality.lost(found, self.editor)
+        key = self._key(rule, place, values)
+        change = legality.check(found, values, place)
+        dead, bound, prices = change.dead, change.bound, costs(change.bound)
+        old, new = [place.piece(n) for n in dead], graph_pieces(bound, prices)
+        elsewhere = {t.name for t, _ in found.same}
+        gain = pricing.gain(dead, old, new, lambda name: value_bytes(bound[name]), place, self.device, elsewhere)
+        _check_pays(gain, rule, place.scope.target)
+        self._take_room(pricing.growth(dead, found, place))
+        self._repeats[rule.name, place.path, values[0].name] += 1
         left = {id(t): t for n in dead for t in _read(n)}  # have lost a reader
-        self._apply(rule, found, dead, place)
-        for facts, inner in ((place.scope.facts, known), (place.bound, bound)):
-            facts.values.update((k, v) for k, v in inner.values.items() if facts[k].shape is None)
-        for n, record, price in zip(found.new, records, prices, strict=True):
-            place.records[id(n)] = record, price
-            place.made[id(n)] = n
-        before, after = total(p.cost for p in old), total(p.cost for p in new)
-        self.made[key] = Fusion(
-            rule.name,
-            old[-1].label,
-            tuple(p.label for p in old),
-            _difference(before.bytes, after.bytes),
-            _difference(before.flops, after.flops),
-            (t0 or 0.0) - (t1 or 0.0),
-        )
+        changed = rewrite.exchange(rule.name, found, dead, place)
+        self._forget(dead, place)
+        for node in changed:
+            if (where := self._place(node)) is not None:
+                where.renamed.add(id(node))
+        place.add(found.new, change.known, bound, prices)
+        sources = tuple(p.label for p in old)
+        self.made[key] = Fusion(rule.name, sources[-1], sources, *gain.saved(), gain.seconds_saved)
         makers = (self.editor.producer(t) for t in left.values())
-        return self._near(found, [*(m for m in makers if m is not None), *self._learn(found, place)])
-
-    def _learn(self, found: Rewrite, place: Surroundings) -> list[gs.Node]:
-        """What follows where a value became a constant: is known of the values behind it; gives those nodes."""
-        facts = place.scope.facts
-        pairs = [(facts[old.name], other) for old, other in found.same]
-        todo = [n for old, other in pairs if _tells_more(facts[other.name], old) for n in self._few(other)]
-        behind: dict[int, gs.Node] = {}
-        while todo:
-            node = todo.pop()
-            if id(node) in behind or id(node) not in place.records or len(behind) > CROWD:
-                continue
-            if node.domain not in ("", "ai.onnx", None) or bridge.bodies(node):
-                continue
-            record, better = place.record(node), False
-            for known in (facts,) if place.bound is facts else (facts, place.bound):
-                again = extend(known, [record], self._program, self.model.array, set(self._taken))
-                for name in filter(None, record.outputs):
-                    old, new = known[name], again[name]
-                    if _tells_more(new, old):
-                        data, constant = old.data if new.data is None else new.data, new.constant or old.constant
-                        known.values[name], better = replace(old, data=data, constant=constant), True
-            place.records[id(node)] = record, costs(again)[0]  # at the assumed dims; what it reads are weights now
-            if better:
-                behind[id(node)] = node
-                todo += [n for t in node.outputs for n in self._few(t)]
-        return list(behind.values())
-
-    def _few(self, tensor: gs.Tensor) -> list[gs.Node]:
-        """The readers of a value, none where they are too many to be part of a pattern."""
-        return self.editor.consumers(tensor) if self.editor.use_count(tensor) <= CROWD else []
+        return self._near(found, [*(m for m in makers if m is not None), *place.learn(found)])
 
     def _key(self, rule: Rule, place: Surroundings, values: Sequence[gs.Tensor]) -> Key:
-        """Rule, graph and first value, numbered where the same comes again."""
+        """Rule, graph and first value, numbered where the same comes again. Raises NotLegal where it may not."""
         if not values:
             raise ValueError(f"rule {rule.name} replaces nothing")
         name = values[0].name
         times = self._repeats[rule.name, place.path, name]
         if times >= _MOST_TIMES:
             raise NotLegal(f"'{name}' was made otherwise {times} times already")
-        return rule.name, place.path, f"{name}#{times}" if times else name
+        key = rule.name, place.path, f"{name}#{times}" if times else name
+        if self.allowed is not None and key not in self.allowed:
+            raise NotLegal("taken back before")
+        return key
 
-    def _dead(self, values: Sequence[gs.Tensor], read: Collection[int], place: Surroundings) -> list[gs.Node]:
-        """The nodes that nothing needs once these values are made otherwise, producers first. Raises NotLegal."""
-        editor, pinned, replaced = self.editor, place.scope.pinned, {id(t) for t in values}
-        dead: dict[int, gs.Node] = {}
+    def _take_room(self, growth: int) -> None:
+        """Raises NotLegal where the file would grow too much by so many bytes."""
+        if growth > self._room:
+            raise NotLegal(f"the file would grow by {growth:,} bytes; {self._room:,} are left of its allowance")
+        self._room -= growth
 
-        def needed(tensor: gs.Tensor) -> bool:
-            if not tensor.name or id(tensor) in replaced:
-                return False
-            if id(tensor) in read or editor.is_output(tensor) or tensor.name in pinned:
-                return True
-            return editor.use_count(tensor) > CROWD or any(id(n) not in dead for n, _ in editor.uses(tensor))
-
-        todo = [editor.producer(t) for t in values]
-        roots = {id(n) for n in todo}
-        while todo:
-            node = todo.pop()
-            if node is None or id(node) in dead or id(node) not in place.records:
-                continue
-            if any(needed(t) for t in node.outputs):
-                if id(node) in roots:
-                    raise NotLegal(f"another output of {place.label(node)} is needed")
-                continue
-            dead[id(node)] = node
-            todo += [editor.producer(t) for t in node.inputs]
-        if any(i not in dead for i in roots):
-            raise NotLegal("a value stands in an outer graph")
-        return _in_order(dead, editor)
-
-    def _check_unread(self, nodes: Sequence[gs.Node], place: Surroundings) -> None:
-        """Raises NotLegal where somebody reads a value of these nodes after all."""
-        for node in nodes:
-            for t in node.outputs:
-                if t.name and (self.editor.use_count(t) or self.editor.is_output(t) or t.name in place.scope.pinned):
-                    raise NotLegal(f"'{t.name}' is needed")
-
-    def _check_same(self, old: gs.Tensor, other: gs.Tensor, dead: Sequence[gs.Node], place: Surroundings) -> None:
-        """Raises NotLegal where `other` cannot stand for `old`."""
-        facts, editor = place.scope.facts, self.editor
-        _check_like(facts[old.name], facts[other.name], old.name)
-        if old.name in place.scope.pinned:
-            raise NotLegal(f"the value '{old.name}' is named by the model's annotations")
-        if not editor.is_output(old):
-            return
-        maker = editor.producer(other)
-        if maker is None or editor.is_output(other) or other.name in place.scope.pinned:
-            raise NotLegal(f"'{old.name}' is a graph output, and '{other.name}' cannot take its name")
-        if id(maker) in {id(n) for n in dead} or self._place(maker) is not place:
-            raise NotLegal(f"'{old.name}' is a graph output, and '{other.name}' is made in another graph")
-
-    def _facts(self, new: Sequence[gs.Node], place: Surroundings) -> tuple[Facts, Facts]:
-        """Facts of the new nodes' values for every binding, and at the assumed one; those of new constants are set."""
-        self._know((t for node in new for t in node.inputs), place)
-        if not new:
-            return Facts((), {}, outer=place.scope.facts), Facts((), {}, outer=place.bound)
-        records = [_record(n) for n in new]
-        read: Callable[..., np.ndarray] = self.model.array
-        known = extend(place.scope.facts, records, self._program, read, self._taken)
-        if place.bound is place.scope.facts:
-            return known, known
-        return known, extend(place.bound, records, self._program, read, self._taken)
-
-    def _know(self, tensors: Iterable[gs.Tensor], place: Surroundings) -> None:
-        for t in tensors:
-            if type(t) is gs.Constant and t.name not in place.bound.values:
-                place.bound.values[t.name] = place.scope.facts.values[t.name] = self._constant(t, place)
-
-    def _constant(self, constant: gs.Constant, place: Surroundings) -> Value:
-        if bridge.stored(constant) is not None:
-            return place.bound[constant.name]
-        array = self.model.array(constant)
-        dtype = int(helper.np_dtype_to_tensor_dtype(array.dtype))
-        data = None
-        if array.size <= _SMALL:
-            data = array.astype(object) if array.dtype.kind in "iub" else array if array.dtype.kind == "f" else None
-        return Value(dtype, array.shape, data, True)
-
-    def _seconds(
-        self,
-        dead: Sequence[gs.Node],
-        old: Sequence[Piece],
-        found: Rewrite,
-        new: Sequence[Piece],
-        bound: Facts,
-        place: Surroundings,
-    ) -> tuple[float | None, float | None]:
-        """Seconds of the nodes and of those around them, before and after, as the target executes them."""
-        target, editor = place.scope.target, self.editor
-        outputs = [t for n in dead for t in n.outputs if t.name]
-        near = neighbours(dead, outputs, place)
-        if not may_merge((*near[0], *dead, *found.new, *near[1]), target):
-            t0 = run_seconds(old, target, self.device, place.nbytes, ())
-            return t0, run_seconds(new, target, self.device, place.nbytes, ())
-        before, behind = ([p for n in side if (p := place.piece(n)).cost.known] for side in near)
-        ids = {id(n) for n in dead}
-        touched = {id(t): t for n in (*near[0], *dead, *found.new) for t in (*n.inputs, *n.outputs) if t.name}
-        again = Counter(id(t) for n in found.new for t in n.inputs)
-        renamed = {id(o): other for o, other in found.same}
-        single, then = set(), set()
-        for i, t in touched.items():
-            if editor.is_output(t) or editor.use_count(t) > CROWD:
-                continue
-            uses = editor.uses(t)
-            if len(uses) == 1:
-                single.add(t.name)
-            if sum(id(n) not in ids for n, _ in uses) + again[i] == 1 and i not in renamed:
-                then.add(t.name)
-        t0 = run_seconds([*before, *old, *behind], target, self.device, place.nbytes, single)
-        t1 = run_seconds([*before, *new, *behind], target, self.device, lambda n: value_bytes(bound[n]), then)
-        return t0, t1
-
-    def _growth(self, dead: Sequence[gs.Node], found: Rewrite) -> int:
-        """Bytes of constants that come in, less those that lose their last reader."""
-        ids = {id(n) for n in dead}
-        read = (*(t for n in found.new for t in n.inputs), *(other for _, other in found.same))
-        came = {id(t): t for t in read if type(t) is gs.Constant}
-        left = {id(t): t for n in dead for t in n.inputs if type(t) is gs.Constant and id(t) not in came}
-        grown = sum(
-            self.model.array(t).nbytes
-            for t in came.values()
-            if bridge.stored(t) is None and not self.editor.use_count(t)
-        )
-        freed = 0
-        for t in left.values():
-            if self.editor.use_count(t) <= CROWD and all(id(n) in ids for n, _ in self.editor.uses(t)):
-                freed += value_bytes(self.places[id(self.editor.owner(dead[-1]))].bound[t.name]) or 0
-        for n in dead:
-            if is_op(n, "Constant"):
-                freed += value_bytes(self.places[id(self.editor.owner(n))].bound[n.outputs[0].name]) or 0
-        return grown - freed
-
-    def _apply(self, rule: Rule, found: Rewrite, dead: Sequence[gs.Node], place: Surroundings) -> None:
-        changed: dict[int, gs.Node] = {}
-        for old, other in found.same:
-            readers = self.editor.consumers(old)
-            if self.editor.is_output(old):
-                readers += self.editor.consumers(other)
-                maker = self.editor.producer(other)
-                assert maker is not None  # checked
-                changed[id(maker)] = maker
-                self.editor.make_instead(old, other)
-            else:
-                self.editor.rewire(old, other)
-            changed.update((id(n), n) for n in readers)
-        if found.new:
-            last = found.new[-1]
-            last.metadata = _notes(rule, dead, place)
-        self.editor.replace(dead, found.new)
-        if found.new and dead[-1].name:
-            found.new[-1].name = dead[-1].name  # free again
+    def _forget(self, dead: Sequence[gs.Node], place: Surroundings) -> None:
         self.removed += dead
+        place.remove(dead)
         for node in dead:
-            del place.records[id(node)]
-            place.made.pop(id(node), None)
             self._todo.pop(id(node), None)
-        for node in changed.values():
-            where = self._place(node)
-            if where is not None:
-                where.renamed.add(id(node))
 
     def _near(self, found: Rewrite, others: Sequence[gs.Node]) -> list[gs.Node]:
         """The new nodes and these others, and those within some steps of them, up and down."""
+        editor = self.editor
         seen: dict[int, gs.Node] = {id(n): n for n in found.new}
         edge = [*found.new, *others]
         for _, other in found.same:
-            maker = self.editor.producer(other)
+            maker = editor.producer(other)
             edge += [maker] if maker is not None else []
-            edge += self._few(other)
+            edge += few(other, editor)
         for old, _ in found.same:  # where it took the other's place
-            edge += self._few(old)
+            edge += few(old, editor)
         seen.update((id(n), n) for n in edge)
         for _ in range(_NEAR):
             reached = []
             for node in edge:
                 for t in node.outputs if len(node.outputs) <= CROWD else ():
-                    reached += self._few(t)
+                    reached += few(t, editor)
                 for t in node.inputs if len(node.inputs) <= CROWD else ():
                     reached += t.inputs
             edge = [n for n in {id(n): n for n in reached}.values() if id(n) not in seen][:CROWD]
@@ -402,22 +196,10 @@ class Worklist:
         return list(seen.values())
 
 
-def _in_order(dead: dict[int, gs.Node], editor: Editor) -> list[gs.Node]:
-    """The nodes, each behind those whose values it reads."""
-    done: dict[int, gs.Node] = {}
-    for start in reversed(dead.values()):
-        todo = [(start, False)]
-        while todo:
-            node, ready = todo.pop()
-            if id(node) in done:
-                continue
-            if ready:
-                done[id(node)] = node
-                continue
-            todo.append((node, True))
-            makers = (editor.producer(t) for t in node.inputs)
-            todo += [(m, False) for m in makers if m is not None and id(m) in dead and id(m) not in done]
-    return list(done.values())
+def _check_pays(gain: Gain, rule: Rule, target: Target) -> None:
+    """Raises NotLegal where new nodes neither take less time, nor as long for more, nor were measured to pay."""
+    if gain.new and target.name not in rule.measured:
+        gain.check(target, or_fewer=True)
 
 
 def _read(node: gs.Node) -> Iterator[gs.Tensor]:
@@ -426,54 +208,3 @@ def _read(node: gs.Node) -> Iterator[gs.Tensor]:
     for body in bridge.bodies(node):
         for graph in bridge.walk(body):
             yield from (t for n in graph.nodes for t in n.inputs)
-
-
-def _check_pays(target: str, t0: float | None, t1: float | None, fewer: bool) -> None:
-    """Raises NotLegal unless it takes less time, or as long with fewer nodes."""
-    if t0 is None or t1 is None:
-        raise NotLegal("its cost is unknown at the assumed dims; bind the free dims with --dim")
-    if t1 < t0 * (1 - _EPSILON) or (t1 <= t0 * (1 + _EPSILON) and fewer):
-        return
-    raise NotLegal(f"no gain: {target} needs {t0 * 1e6:.2f} µs for these nodes and {t1 * 1e6:.2f} µs after it")
-
-
-def _tells_more(new: Value, old: Value) -> bool:
-    return (new.constant and not old.constant) or (new.data is not None and old.data is None)
-
-
-def _check_like(old: Value, new: Value, name: str) -> None:
-    """Raises NotLegal where two values that should be one are known to differ, or are not known to agree."""
-    if old.dtype != new.dtype and old.dtype and new.dtype:
-        raise NotLegal(f"'{name}' would be of another dtype")
-    if old.shape is None or new.shape is None:
-        return
-    if len(old.shape) != len(new.shape):
-        raise NotLegal(f"'{name}' would be of another rank")
-    for a, b in zip(old.shape, new.shape, strict=True):
-        if isinstance(a, int) and isinstance(b, int) and a != b:
-            raise NotLegal(f"'{name}' would be of another shape")
-
-
-def _record(node: gs.Node) -> ir.Node:
-    """The record of a new node, whose attributes are numbers, texts and lists of them."""
-    attrs = {k: tuple(v) if isinstance(v, list) else v for k, v in node.attrs.items()}
-    inputs, outputs = (tuple(t.name for t in side) for side in (node.inputs, node.outputs))
-    return ir.Node(node.op, ir.domain(node.domain or ""), node.name, inputs, outputs, attrs)
-
-
-def _notes(rule: Rule, dead: Sequence[gs.Node], place: Surroundings) -> dict[str, str]:
-    """Metadata of the node that makes the result: what the old nodes said, the rule, and all nodes it stands for."""
-    notes: dict[str, str] = {}
-    sources: dict[str, None] = {}
-    for node in dead:
-        said = bridge.metadata(node)
-        sources.update(dict.fromkeys(json.loads(said.get("onnxfuse.sources", "[]")) or [place.label(node)]))
-        notes = {k: v for k, v in said.items() if not k.startswith("onnxfuse.")} | notes
-    return notes | {
-        "onnxfuse.rule": rule.name,
-        "onnxfuse.sources": json.dumps(list(sources), ensure_ascii=False),
-    }
-
-
-def _difference(a: object, b: object) -> int:
-    return a - b if isinstance(a, int) and isinstance(b, int) else 0

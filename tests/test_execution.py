@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
+import onnx
+import onnxruntime as ort
 import pytest
 from onnx import TensorProto
+from support import graph, ops, optimized, with_weights
 
 from onnxfuse import devices, targets
 from onnxfuse.cost import Cost
@@ -49,12 +53,26 @@ def test_the_runtime_groups_chains_of_single_uses() -> None:
     assert len(kernels(pieces, targets.find("ort-cuda"), {"t", "s"})) == 3
 
 
+@pytest.mark.parametrize(("dtype", "count"), [("float", 1), ("float16", 1), ("double", 2)])
+def test_the_runtime_merges_only_in_some_dtypes(dtype: str, count: int, tmp_path: Path) -> None:
+    """Counted in the graph that onnxruntime itself makes: it casts float16 to float32, and leaves double apart."""
+    inputs, outputs = f"{dtype}[2,3] x, {dtype}[3,4] w", f"{dtype}[2,4] y"
+    model = with_weights(graph("t = Gemm(x, w) y = Relu(t)", inputs=inputs, outputs=outputs))
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.optimized_model_filepath = str(tmp_path / "executed.onnx")
+    ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    executed = [op for op in ops(onnx.load(tmp_path / "executed.onnx")) if op != "Cast"]
+    assert len(executed) == count
+    assert optimized(model, target="ort-cpu", verify=False).before.kernels == count
+
+
 def test_time_is_summed_over_kernels_with_a_launch_each() -> None:
     device = devices.find("h200")
     pieces = [piece("Relu", "x", "t"), piece("Neg", "t", "y")]
     apart = run_seconds(pieces, targets.find("ort-cuda"), device, SIZES.get, {"t"})
     assert apart == pytest.approx(2 * device.launch + (800 + 500) / device.bandwidth)  # both are memory-bound
-    chained = replace(targets.find("ort-cuda"), chains=frozenset({("Relu", "Neg")}))
+    chained = replace(targets.find("ort-cuda"), chains={("Relu", "Neg"): frozenset({"fp32"})})
     together = run_seconds(pieces, chained, device, SIZES.get, {"t"})
     assert together == pytest.approx(device.launch + 500 / device.bandwidth)
     unknown = replace(pieces[0], cost=Cost(None, None, None, None, None))

@@ -1,13 +1,11 @@
-"""Normalizations read backwards: means, variances and roots in the spellings of the exporters.
+"""Normalizations read backwards, with their scales and shifts, and written.
 
-(x − m)/sqrt(v + ε) with m = mean(x) and v = mean((x − m)²) over the same axes: a mean is ReduceMean, or ReduceSum and a
-division; a square Pow or Mul; the root Sqrt or Pow, divided by or behind Reciprocal; a difference Sub, or Add of Neg.
-TensorFlow writes x·i + (b − m·i) with i = w/sqrt(v + ε).
+(x − m)/sqrt(v + ε) with m = mean(x) and v = mean((x − m)²) over the same axes, which `_moments` reads; or as TensorFlow
+writes it, x·i + (b − m·i) with i = w/sqrt(v + ε).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
@@ -16,15 +14,13 @@ import numpy as np
 from onnx import TensorProto
 
 from onnxfuse.patterns import Build, NotLegal, Scope, check_size, is_op
-from onnxfuse.rules._elementwise import same, scalar
-from onnxfuse.rules._known import listed
+from onnxfuse.rules._moments import Axes, centred, divided, inverse_root, made, mean_of, variance_of
 
 if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
     import onnx_graphsurgeon as gs
 
 _AXES_AS_INPUT = 18  # of ReduceMean
 _MOST_PARTS = 24
-Axes = tuple[int, ...]
 Given: TypeAlias = "gs.Tensor | np.ndarray | None"
 Fit: TypeAlias = "Callable[[gs.Tensor], Given]"
 
@@ -46,7 +42,7 @@ def layer(node: gs.Node, scope: Scope) -> Norm | None:
     found = divided(node, scope)
     if found is None:
         return _sum_of_products(node, scope)
-    difference, variance = _centred(found[0], scope), _variance(found[1], scope)
+    difference, variance = centred(found[0], scope), variance_of(found[1], scope)
     if difference is None or variance is None or difference[0] is not variance[0] or difference[1] != variance[1]:
         return None
     return Norm(*variance, node.outputs[0])
@@ -73,15 +69,18 @@ def with_constants(norm: Norm, fit: Fit, scope: Scope, *, shifts: bool = True) -
     return norm
 
 
-def trailing(x: gs.Tensor, axes: Axes, scope: Scope) -> tuple[int, ...] | None:
-    """The sizes of the normalized axes where those are the last ones, of known sizes and not empty."""
-    shape = scope.value(x).shape or ()
-    sizes = shape[len(shape) - len(axes) :]
-    if axes != tuple(range(len(shape) - len(axes), len(shape))) or not all(isinstance(d, int) and d for d in sizes):
-        return None
-    known = tuple(d for d in sizes if isinstance(d, int))
-    check_size(*known)
-    return known
+def last_sizes(norm: Norm, scope: Scope) -> tuple[int, ...]:
+    """The sizes of the normalized axes. Raises NotLegal unless those are the last ones, not empty, and float32 is
+    normalized.
+    """
+    check_float(norm.x, scope)
+    shape = scope.value(norm.x).shape or ()
+    first = len(shape) - len(norm.axes)
+    sizes = tuple(d for d in shape[first:] if isinstance(d, int) and d)
+    if norm.axes != tuple(range(first, len(shape))) or len(sizes) != len(norm.axes):
+        raise NotLegal("what is normalized are not the last axes, or they are of unknown size")
+    check_size(*sizes)
+    return sizes
 
 
 def of_shape(sizes: Sequence[int], scope: Scope) -> Fit:
@@ -134,71 +133,19 @@ def stored(build: Build, given: Given, default: np.ndarray) -> gs.Tensor:
     return build.constant(given) if isinstance(given, np.ndarray) else given
 
 
-def mean_over(build: Build, x: gs.Tensor, axes: list[int], scope: Scope) -> gs.Tensor:
-    """ReduceMean in the form of the opset."""
+def mean_over(build: Build, tensor: gs.Tensor, norm: Norm, scope: Scope) -> gs.Tensor:
+    """ReduceMean over the normalized axes, in the form of the opset; the tensor is of x's shape."""
+    axes = [axis - len(scope.value(norm.x).shape or ()) for axis in norm.axes]
     if scope.opset < _AXES_AS_INPUT:
-        return build("ReduceMean", x, axes=axes, keepdims=1)
-    return build("ReduceMean", x, build.constant(np.array(axes, np.int64)), keepdims=1)
+        return build("ReduceMean", tensor, axes=axes, keepdims=1)
+    return build("ReduceMean", tensor, build.constant(np.array(axes, np.int64)), keepdims=1)
 
 
-def reduced(node: gs.Node | None, op_type: str, scope: Scope) -> tuple[gs.Tensor, Axes] | None:
-    """(x, axes) where the node reduces x over known axes, which stay with size 1."""
-    if node is None or not is_op(node, op_type) or not node.attrs.get("keepdims", 1):
-        return None
-    x = node.inputs[0]
-    shape, axes = scope.value(x).shape, listed(node, "axes", 1, scope)
-    if not shape or not axes:
-        return None
-    return x, tuple(sorted(a % len(shape) for a in axes))
-
-
-def divided(node: gs.Node, scope: Scope) -> tuple[gs.Tensor, gs.Tensor] | None:
-    """(n, t) where the node makes n/sqrt(t)."""
-    if is_op(node, "Div"):
-        radicand = _root(node.inputs[1], scope)
-        return None if radicand is None else (node.inputs[0], radicand)
-    for n, factor in (node.inputs, node.inputs[::-1]) if is_op(node, "Mul") else ():
-        radicand = _inverse_root(factor, scope)
-        if radicand is not None:
-            return n, radicand
-    return None
-
-
-def mean_square(tensor: gs.Tensor, scope: Scope) -> tuple[gs.Tensor, Axes] | None:
-    """(x, axes) where the value is mean(x²)."""
-    found = _averaged(tensor, scope)
-    if found is None:
-        return None
-    node, inside, axes = found
-    if node.op == "ReduceSumSquare":
-        return inside, axes
-    square = scope.editor.producer(inside)
-    if square is None or len(square.inputs) != 2:
-        return None
-    if is_op(square, "Mul") and square.inputs[0] is square.inputs[1]:
-        return square.inputs[0], axes
-    return (square.inputs[0], axes) if is_op(square, "Pow") and exponent(square, scope) == 2 else None
-
-
-def shifted(tensor: gs.Tensor, scope: Scope) -> tuple[gs.Tensor, float] | None:
-    """(v, ε) where the value is v + ε, ε > 0."""
-    node = _made(tensor, "Add", scope)
-    if node is None:
-        return None
-    for v, number in (node.inputs, node.inputs[::-1]):
-        epsilon = scalar(number, v, scope)
-        if epsilon is not None:
-            return (v, epsilon) if epsilon > 0 else None
-    return None
-
-
-def exponent(node: gs.Node, scope: Scope) -> float | None:
-    """The one number, floating or not, that a Pow takes everything to; it may not widen the base."""
-    base, power = (scope.value(t).shape for t in node.inputs)
-    if power is None or any(d != 1 for d in power) or len(power) > len(base or ()):
-        return None
-    data = scope.constant(node.inputs[1])
-    return None if data is None or data.dtype.kind not in "fi" else float(data.item())
+def over_root(build: Build, tensor: gs.Tensor, norm: Norm, scope: Scope) -> gs.Tensor:
+    """tensor/sqrt(mean(tensor²) + ε), written as onnxruntime knows it."""
+    mean = mean_over(build, build("Pow", tensor, build.constant(np.float32(2))), norm, scope)
+    root = build("Sqrt", build("Add", mean, build.constant(np.float32(norm.epsilon))))
+    return build("Div", tensor, root)
 
 
 def _parts(norm: Norm, scope: Scope) -> list[gs.Node]:
@@ -225,87 +172,6 @@ def _check_closed(norm: Norm, scope: Scope) -> None:
             raise NotLegal(f"the value '{t.name}' between the nodes has other readers")
 
 
-def _made(tensor: gs.Tensor, op_type: str, scope: Scope) -> gs.Node | None:
-    node = scope.editor.producer(tensor)
-    return node if node is not None and is_op(node, op_type) else None
-
-
-def _averaged(tensor: gs.Tensor, scope: Scope) -> tuple[gs.Node, gs.Tensor, Axes] | None:
-    """(the reduction, its input, axes) where the value is a mean over axes."""
-    node = scope.editor.producer(tensor)
-    found = reduced(node, "ReduceMean", scope)
-    if node is not None and found is not None:
-        return node, *found
-    if node is None or not is_op(node, "Mul", "Div") or len(node.inputs) != 2:
-        return None
-    for total, number in (node.inputs, node.inputs[::-1])[: 2 if node.op == "Mul" else 1]:
-        inner, factor = scope.editor.producer(total), scalar(number, total, scope)
-        for op_type in ("ReduceSum", "ReduceSumSquare"):
-            found = reduced(inner, op_type, scope)
-            if inner is None or found is None or not factor:
-                continue
-            sizes = [(scope.value(found[0]).shape or ())[a] for a in found[1]]
-            count = math.prod(d for d in sizes if isinstance(d, int))
-            if all(isinstance(d, int) for d in sizes) and same(count, factor if node.op == "Div" else 1 / factor):
-                return inner, *found
-    return None
-
-
-def _mean(tensor: gs.Tensor, scope: Scope) -> tuple[gs.Tensor, Axes] | None:
-    found = _averaged(tensor, scope)
-    return found[1:] if found is not None and found[0].op != "ReduceSumSquare" else None
-
-
-def _centred(tensor: gs.Tensor, scope: Scope) -> tuple[gs.Tensor, Axes] | None:
-    """(x, axes) where the value is x − mean(x)."""
-    node = scope.editor.producer(tensor)
-    pairs: list[tuple[gs.Tensor, gs.Tensor]] = []
-    if node is not None and is_op(node, "Sub"):
-        pairs = [(node.inputs[0], node.inputs[1])]
-    elif node is not None and is_op(node, "Add") and len(node.inputs) == 2:
-        for x, other in (node.inputs, node.inputs[::-1]):
-            negated = _made(other, "Neg", scope)
-            pairs += [(x, negated.inputs[0])] if negated is not None else []
-    for x, subtracted in pairs:
-        mean = _mean(subtracted, scope)
-        if mean is not None and mean[0] is x:
-            return mean
-    return None
-
-
-def _variance(radicand: gs.Tensor, scope: Scope) -> tuple[gs.Tensor, Axes, float] | None:
-    """(x, axes, ε) where the value is the variance of x, plus ε."""
-    inside = shifted(radicand, scope)
-    square = mean_square(inside[0], scope) if inside is not None else None
-    difference = _centred(square[0], scope) if square is not None else None
-    if inside is None or square is None or difference is None or difference[1] != square[1]:
-        return None
-    return *difference, inside[1]
-
-
-def _root(tensor: gs.Tensor, scope: Scope) -> gs.Tensor | None:
-    """t where the value is sqrt(t)."""
-    node = scope.editor.producer(tensor)
-    if node is None or not is_op(node, "Sqrt", "Pow"):
-        return None
-    return node.inputs[0] if node.op == "Sqrt" or exponent(node, scope) == 0.5 else None
-
-
-def _inverse_root(tensor: gs.Tensor, scope: Scope) -> gs.Tensor | None:
-    """t where the value is 1/sqrt(t)."""
-    node = scope.editor.producer(tensor)
-    if node is None:
-        return None
-    if is_op(node, "Reciprocal"):
-        return _root(node.inputs[0], scope)
-    if is_op(node, "Div"):
-        return _root(node.inputs[1], scope) if scalar(node.inputs[0], node.inputs[1], scope) == 1 else None
-    if is_op(node, "Pow"):
-        return node.inputs[0] if exponent(node, scope) == -0.5 else None
-    inverse = scope.editor.producer(node.inputs[0]) if is_op(node, "Sqrt") else None
-    return inverse.inputs[0] if inverse is not None and is_op(inverse, "Reciprocal") else None
-
-
 def _sum_of_products(node: gs.Node, scope: Scope) -> Norm | None:
     """x·i + (b − m·i), or x·i − m·i, with i = w/sqrt(v + ε) or without w."""
     if is_op(node, "Sub"):
@@ -313,7 +179,7 @@ def _sum_of_products(node: gs.Node, scope: Scope) -> Norm | None:
     if not is_op(node, "Add"):
         return None
     for product, rest in (node.inputs, node.inputs[::-1]):
-        difference = _made(rest, "Sub", scope)
+        difference = made(rest, "Sub", scope)
         if difference is not None:
             found = _factored(node, product, difference.inputs[1], difference.inputs[0], scope)
             if found is not None:
@@ -323,16 +189,16 @@ def _sum_of_products(node: gs.Node, scope: Scope) -> Norm | None:
 
 def _factored(node: gs.Node, first: gs.Tensor, then: gs.Tensor, shift: gs.Tensor | None, scope: Scope) -> Norm | None:
     """The node as first − then + shift, where first = x·i and then = m·i."""
-    left, right = _made(first, "Mul", scope), _made(then, "Mul", scope)
+    left, right = made(first, "Mul", scope), made(then, "Mul", scope)
     if left is None or right is None:
         return None
     for x, factor in (left.inputs, left.inputs[::-1]):
         for m, again in (right.inputs, right.inputs[::-1]):
-            mean = _mean(m, scope) if again is factor else None
+            mean = mean_of(m, scope) if again is factor else None
             if mean is None or mean[0] is not x:
                 continue
             for scale, radicand in _scaled_roots(factor, scope):
-                variance = _variance(radicand, scope)
+                variance = variance_of(radicand, scope)
                 if variance is not None and variance[0] is x and variance[1] == mean[1]:
                     return Norm(*variance, node.outputs[0], scale, shift)
     return None
@@ -340,11 +206,11 @@ def _factored(node: gs.Node, first: gs.Tensor, then: gs.Tensor, shift: gs.Tensor
 
 def _scaled_roots(factor: gs.Tensor, scope: Scope) -> list[tuple[gs.Tensor | None, gs.Tensor]]:
     """(w, t) where the value is w/sqrt(t)."""
-    radicand = _inverse_root(factor, scope)
+    radicand = inverse_root(factor, scope)
     if radicand is not None:
         return [(None, radicand)]
-    node = _made(factor, "Mul", scope)
+    node = made(factor, "Mul", scope)
     if node is None:
         return []
-    pairs = ((w, _inverse_root(root, scope)) for w, root in (node.inputs, node.inputs[::-1]))
+    pairs = ((w, inverse_root(root, scope)) for w, root in (node.inputs, node.inputs[::-1]))
     return [(w, t) for w, t in pairs if t is not None]

@@ -71,6 +71,11 @@ class Window:
         return weight, bias
 
 
+def unpadded(node: gs.Node) -> bool:
+    """Whether a convolution or pooling node pads nothing."""
+    return node.attrs.get("auto_pad", "NOTSET") in ("NOTSET", "VALID") and not any(node.attrs.get("pads") or ())
+
+
 def of_conv(node: gs.Node, scope: Scope) -> Window:
     """The window of a Conv node. Raises NotLegal."""
     weight = scope.constant(node.inputs[1])

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from onnxfuse.patterns import Build, NotLegal, Rewrite, Scope, check_size, is_op
-from onnxfuse.rules import _affine
-from onnxfuse.rules._affine import AFFINE, LONGEST, Affine, chain, dtype_of, read, rounded, spread, unpadded
+from onnxfuse.rules._affine import AFFINE, LONGEST, Affine, chain, dtype_of, ends_composite, read, rounded, spread
+from onnxfuse.rules._affine_along import MOVERS, moved
+from onnxfuse.rules._window import unpadded
 
 if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
     import onnx_graphsurgeon as gs
@@ -87,15 +88,15 @@ class _Push:
             self._conv(node, new, affine)
         elif index == 0 and node.op in ("Gemm", "MatMul"):
             self._matmul(node, new, affine)
-        elif index == 0 and node.op in _affine.MOVERS:
-            after = _affine.moved(node, affine, self.scope, up=False)
+        elif index == 0 and node.op in MOVERS:
+            after = moved(node, affine, self.scope, up=False)
             self._pass(node, [new, *node.inputs[1:]], after)
         elif node.op == "Mul" or (node.op == "Div" and index == 0):
             other, out = (self.scope.value(t).shape for t in (node.inputs[1 - index], node.outputs[0]))
             rank = self.scope.value(node.inputs[index]).shape
             if affine.shifts or other is None or out is None or rank is None:
                 raise NotLegal(f"{node.op} does not let a shift through")
-            if _affine.ends_composite(node.outputs[0], self.scope):
+            if ends_composite(node.outputs[0], self.scope):
                 raise NotLegal("a runtime may know the product as the end of a GELU or normalization")
             after = affine if affine.axis is None else affine.at(affine.axis + len(out) - len(rank))
             self._pass(node, [new if i == index else t for i, t in enumerate(node.inputs)], after)

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from onnxfuse.patterns import Build, NotLegal, Rewrite, Scope, is_op
-from onnxfuse.rules._affine import AFFINE, LONGEST, MOVERS, Affine, compose, dtype_of, moved, read, rounded
+from onnxfuse.rules._affine import AFFINE, LONGEST, Affine, compose, dtype_of, read, rounded
+from onnxfuse.rules._affine_along import MOVERS, moved
 
 if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
     import onnx_graphsurgeon as gs

@@ -20,7 +20,7 @@ from onnx import TensorProto
 
 from onnxfuse.patterns import Build, NotLegal, Rewrite, Scope, is_op
 from onnxfuse.rules._elementwise import multiples, same, scalar, single_affine
-from onnxfuse.rules._norm import exponent
+from onnxfuse.rules._moments import exponent
 from onnxfuse.targets import MICROSOFT
 
 if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses

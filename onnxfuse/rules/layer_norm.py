@@ -20,14 +20,14 @@ import numpy as np
 from onnxfuse.patterns import Build, NotLegal, Rewrite, Scope
 from onnxfuse.rules._norm import (
     Norm,
-    check_float,
     is_constant,
     is_spelled,
+    last_sizes,
     layer,
     mean_over,
     of_shape,
+    over_root,
     stored,
-    trailing,
     with_constants,
 )
 
@@ -56,10 +56,7 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
     core = layer(node, scope)
     if core is None:
         return None
-    check_float(core.x, scope)
-    sizes = trailing(core.x, core.axes, scope)
-    if sizes is None:
-        raise NotLegal("what is normalized are not the last axes, or they are of unknown size")
+    sizes = last_sizes(core, scope)
     norm = with_constants(core, of_shape(sizes, scope), scope)
     if norm is None:
         raise NotLegal("the scale or shift does not go along the normalized axes")
@@ -79,10 +76,7 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
 
 def _spelled(norm: Norm, sizes: tuple[int, ...], build: Build, scope: Scope) -> Rewrite:
     ones, zeros = np.ones(sizes, np.float32), np.zeros(sizes, np.float32)
-    axes = [axis - len(scope.value(norm.x).shape or ()) for axis in norm.axes]
-    centred = build("Sub", norm.x, mean_over(build, norm.x, axes, scope))
-    square = build("Pow", centred, build.constant(np.float32(2)))
-    shifted = build("Add", mean_over(build, square, axes, scope), build.constant(np.float32(norm.epsilon)))
-    scaled = build("Mul", build("Div", centred, build("Sqrt", shifted)), stored(build, norm.scale, ones))
+    centred = build("Sub", norm.x, mean_over(build, norm.x, norm, scope))
+    scaled = build("Mul", over_root(build, centred, norm, scope), stored(build, norm.scale, ones))
     build("Add", scaled, stored(build, norm.shift, zeros), out=norm.out)
     return build.rewrite()

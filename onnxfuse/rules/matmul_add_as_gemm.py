@@ -91,11 +91,11 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
         return None  # the runtime does it by itself
     _check_attention(first.x, scope)
     rows: Dim = prod(shape[:-1], start=1)
-    head, steps = _head(first.x, rows, scope), _chain(first, scope)
-    tail = _tail(steps[-1].y, rows, scope)
+    head, steps = _end(first.x, rows, scope, head=True), _chain(first, scope)
+    tail = _end(steps[-1].y, rows, scope, head=False)
     if not (steps[-1].constants or tail.views):  # an activation alone gains nothing
         steps.pop()
-        tail = _tail(steps[-1].y, rows, scope)
+        tail = _end(steps[-1].y, rows, scope, head=False)
     _check_nodes(steps, head, tail, scope)
     build = Build(scope, node)
     made = {id(first.x): _reshaped(build, head.value, head.target)}
@@ -169,39 +169,26 @@ def _chain(first: _Step, scope: Scope) -> list[_Step]:
         steps.append(step)
 
 
-def _head(x: gs.Tensor, rows: Dim, scope: Scope) -> _End:
-    """What the rows of x are made of: x, or what a view makes x of."""
-    shape, view = scope.value(x).shape or (), scope.editor.producer(x)
-    wanted = (rows, shape[-1])
-    if view is not None and is_op(view, *_VIEWS) and scope.editor.only_use(x) is not None:
-        source = scope.value(view.inputs[0]).shape
-        if same_dims(source, wanted):
-            return _End(view.inputs[0], None, 1)
-        target = None if source is None else reshape_target(source, wanted)
-        if target is not None:
-            return _End(view.inputs[0], target, 1)
-    return _End(x, _target(shape, wanted))
+def _end(value: gs.Tensor, rows: Dim, scope: Scope, *, head: bool) -> _End:
+    """Where the rows of a value begin (`head`) or end: the value, or what a view makes it of, or makes of it alone."""
+    only = scope.editor.only_use(value)
+    view = scope.editor.producer(value) if head and only is not None else only
+    shape = scope.value(value).shape or ()
+    flat = (rows, shape[-1])
 
+    def target(outside: Sequence[Dim]) -> list[int] | None:
+        return reshape_target(outside, flat) if head else reshape_target(flat, outside)
 
-def _tail(y: gs.Tensor, rows: Dim, scope: Scope) -> _End:
-    """What is made of the rows of y: y, or what a view makes of y."""
-    shape, view = scope.value(y).shape or (), scope.editor.only_use(y)
-    given = (rows, shape[-1])
     if view is not None and is_op(view, *_VIEWS):
-        wanted = scope.value(view.outputs[0]).shape
-        if same_dims(given, wanted):
-            return _End(view.outputs[0], None, 1)
-        target = None if wanted is None else reshape_target(given, wanted)
-        if target is not None:
-            return _End(view.outputs[0], target, 1)
-    return _End(y, _target(given, shape))
-
-
-def _target(given: Sequence[Dim], wanted: Sequence[Dim]) -> list[int]:
-    target = reshape_target(given, wanted)
-    if target is None:
+        beyond = view.inputs[0] if head else view.outputs[0]
+        outside = scope.value(beyond).shape
+        if same_dims(outside, flat):
+            return _End(beyond, None, 1)
+        if outside is not None and (wanted := target(outside)) is not None:
+            return _End(beyond, wanted, 1)
+    if (wanted := target(shape)) is None:
         raise NotLegal("the rows are not restored by a constant Reshape")
-    return target
+    return _End(value, wanted)
 
 
 def _check_attention(x: gs.Tensor, scope: Scope) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from onnxfuse.patterns import Build, NotLegal, Rewrite, Scope, is_op
+from onnxfuse.rules._window import unpadded
 
 if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
     import onnx_graphsurgeon as gs
@@ -43,11 +44,7 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
         return None
     if set(conv.attrs.get("strides", [1])) != {1} or any(conv.attrs.get("pads", [])):
         raise NotLegal("the 1x1 convolution has strides or pads")
-    if node.attrs.get("count_include_pad", 0) and (
-        any(node.attrs.get("pads", []))
-        or node.attrs.get("ceil_mode", 0)
-        or node.attrs.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID")
-    ):
+    if node.attrs.get("count_include_pad", 0) and (not unpadded(node) or node.attrs.get("ceil_mode", 0)):
         bias = scope.constant(conv.inputs[2]) if len(conv.inputs) > 2 and conv.inputs[2].name else np.zeros(1)
         if bias is None or np.any(bias):
             raise NotLegal("the average counts padding, to which the convolution adds its bias")

@@ -15,21 +15,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onnxfuse.patterns import Build, NotLegal, Rewrite, Scope, is_op
-from onnxfuse.rules._norm import (
-    Norm,
-    check_float,
-    divided,
-    is_constant,
-    is_spelled,
-    mean_over,
-    mean_square,
-    of_shape,
-    shifted,
-    stored,
-    trailing,
-    with_constants,
-)
+from onnxfuse.patterns import Build, Rewrite, Scope, is_op
+from onnxfuse.rules._moments import divided, mean_square, shifted
+from onnxfuse.rules._norm import Norm, is_constant, is_spelled, last_sizes, of_shape, over_root, stored, with_constants
 
 if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
     import onnx_graphsurgeon as gs
@@ -57,10 +45,7 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
     core = _root_mean_square(node, scope)
     if core is None:
         return None
-    check_float(core.x, scope)
-    sizes = trailing(core.x, core.axes, scope)
-    if sizes is None:
-        raise NotLegal("what is normalized are not the last axes, or they are of unknown size")
+    sizes = last_sizes(core, scope)
     norm = with_constants(core, of_shape(sizes, scope), scope, shifts=False)
     assert norm is not None  # it has no scale of its own
     build = Build(scope, node)
@@ -70,10 +55,7 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
         return build.rewrite()
     if not is_constant(norm.scale, scope) or (norm.scale is not None and is_spelled(core, _KNOWN, scope)):
         return None  # unknown to runtimes, or known
-    axes = [axis - len(scope.value(norm.x).shape or ()) for axis in norm.axes]
-    mean = mean_over(build, build("Pow", norm.x, build.constant(np.float32(2))), axes, scope)
-    root = build("Sqrt", build("Add", mean, build.constant(np.float32(norm.epsilon))))
-    build("Mul", build("Div", norm.x, root), scale, out=norm.out)
+    build("Mul", over_root(build, norm.x, norm, scope), scale, out=norm.out)
     return build.rewrite()
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from onnx import TensorProto
 
 from onnxfuse.patterns import Build, NotLegal, Rewrite, Scope, is_op
-from onnxfuse.rules._norm import reduced
+from onnxfuse.rules._moments import reduced
 
 if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
     import onnx_graphsurgeon as gs

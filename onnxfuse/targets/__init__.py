@@ -34,7 +34,8 @@ class Target:
 
     device: the device that is assumed when none is named.
     kernels: fused operators by (domain, op_type).
-    chains: op_type sequences which the runtime executes as one kernel by itself, for `chain_dtypes`.
+    chains: op_type sequences which the runtime executes as one kernel by itself, and in which dtypes, called as in a
+        device's file.
     functions_are_kernels: a function node counts as one kernel (an idealised compiler); otherwise its body runs node
         by node, as onnxruntime inlines it.
     """
@@ -43,8 +44,7 @@ class Target:
     title: str
     device: str
     kernels: Mapping[tuple[str, str], FusedKernel] = field(default_factory=dict)
-    chains: frozenset[tuple[str, ...]] = frozenset()
-    chain_dtypes: frozenset[int] = frozenset({TensorProto.FLOAT})
+    chains: Mapping[tuple[str, ...], frozenset[str]] = field(default_factory=dict)
     functions_are_kernels: bool = False
 
 
@@ -52,8 +52,19 @@ class Target:
 _FLOAT = FusedKernel(frozenset({TensorProto.FLOAT}))
 
 # onnxruntime folds a BatchNormalization into the convolution before it on every provider, before anything else.
-_FOLDED = frozenset({("Conv", "BatchNormalization")})
-_CPU_CONV_ACTIVATIONS = ("Relu", "Clip", "LeakyRelu", "Sigmoid", "Tanh", "HardSigmoid")
+_FOLDED: dict[tuple[str, ...], frozenset[str]] = {("Conv", "BatchNormalization"): frozenset({"fp32", "fp16", "fp64"})}
+_CPU_CONV_ACTIVATIONS = ("Relu", "Clip", "LeakyRelu", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish")
+_CPU_GEMM_ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "Elu", "HardSigmoid", "Softplus")
+# Its fused kernels for the CPU are of float32 alone, to which it casts float16 first; Gemm in double runs by itself.
+_CPU_CHAINS: dict[tuple[str, ...], frozenset[str]] = dict.fromkeys(
+    (
+        *(("Conv", "BatchNormalization", a) for a in _CPU_CONV_ACTIVATIONS),
+        *(("Conv", a) for a in _CPU_CONV_ACTIVATIONS),
+        *(("Conv", "Add"), ("Conv", "Add", "Relu"), ("Conv", "Sum"), ("Conv", "Sum", "Relu")),
+        *(("Gemm", a) for a in _CPU_GEMM_ACTIVATIONS),
+    ),
+    frozenset({"fp32", "fp16"}),
+)
 
 _TARGETS = {
     t.name: t
@@ -79,13 +90,7 @@ _TARGETS = {
             # No FusedConv: it keeps a node out of the blocked NCHWc layout (measured 0.93x on residual blocks), and the
             # runtime makes the same fusions by itself. No MultiHeadAttention: 0.95x to 1.01x of its parts.
             kernels={(MICROSOFT, name): _FLOAT for name in ("Attention", "RotaryEmbedding", "FastGelu")},
-            chains=_FOLDED
-            | frozenset(
-                {("Conv", "BatchNormalization", a) for a in (*_CPU_CONV_ACTIVATIONS, "HardSwish")}
-                | {("Conv", a) for a in (*_CPU_CONV_ACTIVATIONS, "HardSwish")}
-                | {("Conv", "Add"), ("Conv", "Add", "Relu"), ("Conv", "Sum"), ("Conv", "Sum", "Relu")}
-                | {("Gemm", a) for a in ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "Elu", "HardSigmoid", "Softplus")}
-            ),
+            chains=_FOLDED | _CPU_CHAINS,
         ),
         Target(
             "portable",

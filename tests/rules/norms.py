@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
+import examples
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
-from support import assert_same, ops, optimized, parse, random_feeds
+from support import parse
 
 CONSTANTS = """<float two = {2}, int64 whole = {2}, float one = {1}, float e = {0.001}, float[1,1] e2 = {0.001},
 float half = {0.5}, float minus = {-0.5}, float n = {4}, float rn = {0.25}, float off = {5}, int64[1] last = {-1},
@@ -39,12 +40,8 @@ def of_dtype(m: onnx.ModelProto, dtype: int) -> onnx.ModelProto:
 
 
 def made(m: onnx.ModelProto, rule: str, target: str = "ort-cpu") -> list[str]:
-    """Operators after the rule, but for Constant; the results are compared on two draws."""
-    result = optimized(m, rules=[rule], target=target)
-    onnx.checker.check_model(result.model, full_check=True)
-    for seed in range(2):
-        assert_same(m, result.model, random_feeds(m, seed))
-    return ops(result.model)
+    """Operators after the rule, with the results compared."""
+    return examples.made(m, target, rule=rule)
 
 
 def normalized(x: np.ndarray, axes: tuple[int, ...], epsilon: float = 1e-3, centred: bool = True) -> np.ndarray:

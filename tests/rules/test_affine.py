@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import examples
 import numpy as np
 import onnx
 import pytest
@@ -33,14 +34,7 @@ def built(
 
 
 def made(model: onnx.ModelProto, rule: str, dims: dict[str, int] | None = None, target: str = "ort-cpu") -> list[str]:
-    """The operators after the rule, whose result is compared on several draws."""
-    result = optimized(model, rules=[rule], target=target)
-    onnx.checker.check_model(result.model, full_check=True)
-    for seed in range(2):
-        assert_same(model, result.model, random_feeds(model, seed, dims))
-    again = optimized(result.model, rules=[rule], target=target)
-    assert not again.fusions
-    return ops(result.model)
+    return examples.made(model, target, rule=rule, dims=[dims or {}])
 
 
 NORM = {"s": array(4), "t": array(4), "m": array(4), "v": np.abs(array(4))}

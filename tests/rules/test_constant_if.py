@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
+import examples
 import numpy as np
 import onnx
 import pytest
@@ -30,14 +32,7 @@ def model(
     )
 
 
-def made(m: onnx.ModelProto, target: str = "ort-cpu") -> list[str]:
-    result = optimized(m, rules=[RULE], target=target)
-    onnx.checker.check_model(result.model, full_check=True)
-    for size in (0, 1, 3):
-        assert_same(m, result.model, random_feeds(m, size, {"N": size}))
-    again = optimized(result.model, rules=[RULE], target=target)
-    assert not again.fusions
-    return ops(result.model)
+made = partial(examples.made, rule=RULE, dims=[{"N": 0}, {"N": 1}, {"N": 3}])
 
 
 @pytest.mark.parametrize("target", ["ort-cpu", "ort-cuda", "portable"])

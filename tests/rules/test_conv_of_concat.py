@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import examples
 import onnx
 import pytest
-from support import assert_same, graph, ops, optimized, random_feeds, with_weights
+from support import graph, ops, optimized, with_weights
 
 FRONT = "a = Conv <pads = [1,1,1,1]> (x, u) b = Conv (x, v)"
 WEIGHTS = "float[16,3,3,3] u, float[32,3,1,1] v, float[8,48,3,3] w, float[8] k"
@@ -15,10 +18,7 @@ def network(tail: str, weights: str = WEIGHTS, out: str = "N,8,P,Q") -> onnx.Mod
     return with_weights(graph(f"{FRONT} {tail}", inputs=f"float[N,3,64,64] x, {weights}", outputs=f"float[{out}] y"))
 
 
-def made(model: onnx.ModelProto, target: str = "ort-cpu") -> list[str]:
-    result = optimized(model, rules=["conv_of_concat"], target=target)
-    assert_same(model, result.model, random_feeds(model))
-    return ops(result.model)
+made = partial(examples.made, rule="conv_of_concat")
 
 
 @pytest.mark.parametrize("axis", [1, -3])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import examples
 import onnx
 import pytest
-from support import assert_same, graph, ops, optimized, random_feeds, with_weights
+from support import graph, ops, optimized, with_weights
 
 RULE = "conv_of_conv"
 
@@ -30,11 +33,7 @@ def model(
     )
 
 
-def made(m: onnx.ModelProto, target: str = "ort-cpu") -> list[str]:
-    result = optimized(m, rules=[RULE], target=target)
-    for size in (1, 2):
-        assert_same(m, result.model, random_feeds(m, size, {"N": size}))
-    return ops(result.model)
+made = partial(examples.made, rule=RULE, dims=[{"N": 1}, {"N": 2}])
 
 
 @pytest.mark.parametrize("first", ["8,8,1,1", "+8,8,1,1"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
+from examples import held
 from onnx import numpy_helper
 from support import assert_same, ops, optimized, parse, random_feeds
 
@@ -16,10 +17,6 @@ def folded(model: onnx.ModelProto, dims: dict[str, int] | None = None) -> onnx.M
     for n in (2, 3):
         assert_same(model, result.model, random_feeds(model, dims={"N": n} | (dims or {})))
     return result.model
-
-
-def held(model: onnx.ModelProto) -> list[object]:
-    return [numpy_helper.to_array(t).tolist() for t in model.graph.initializer]
 
 
 def test_the_size_of_a_fixed_axis_is_known_and_that_of_a_free_one_is_not() -> None:

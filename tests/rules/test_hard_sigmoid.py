@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import examples
 import numpy as np
 import onnx
 import pytest
-from support import assert_same, ops, optimized, parse, random_feeds, run
+from support import ops, optimized, parse, run
 
 CONSTANTS = "<float three = {3}, float zero = {0}, float six = {6}, float one = {1}, float sixth = {0.16666667}, \
 float fifth = {0.2}, float half = {0.5}, float minus = {-0.2}, float[2] per = {3, 4}, float[1] five = {5}>"
@@ -19,12 +22,7 @@ def model(body: str, opset: int = 17, extra: str = "") -> onnx.ModelProto:
     )
 
 
-def made(m: onnx.ModelProto) -> list[str]:
-    result = optimized(m, rules=["hard_sigmoid"], target="ort-cpu")
-    for scale in (1, 5):
-        feeds = {k: scale * v for k, v in random_feeds(m).items()}
-        assert_same(m, result.model, feeds)
-    return ops(result.model)
+made = partial(examples.made, rule="hard_sigmoid")
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import examples
 import numpy as np
 import onnx
 import pytest
-from support import assert_same, ops, optimized, parse, random_feeds, run
+from support import ops, optimized, parse, run
 
 CONSTANTS = "<float three = {3}, float zero = {0}, float six = {6}, float sixth = {0.16666667}, float half = {0.5}, \
 float one = {1}, float[1] three1 = {3}, float[1,1] six2 = {6}, float off = {0.1667}, float[2] per = {3, 4}>"
@@ -19,13 +22,7 @@ def model(body: str, opset: int = 17, shape: str = "N,2,3,2", extra: str = "") -
     )
 
 
-def made(m: onnx.ModelProto) -> list[str]:
-    """Operators after the rule; the results are compared on data on both sides of the limits."""
-    result = optimized(m, rules=["hard_swish"], target="ort-cpu")
-    for seed in range(2):
-        feeds = {k: 4 * v for k, v in random_feeds(m, seed).items()}
-        assert_same(m, result.model, feeds)
-    return ops(result.model)
+made = partial(examples.made, rule="hard_swish")
 
 
 SPELLINGS = [

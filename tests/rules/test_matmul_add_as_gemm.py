@@ -6,9 +6,10 @@ import re
 import sys
 from pathlib import Path
 
+import examples
 import onnx
 import pytest
-from support import assert_same, graph, ops, optimized, parse, random_feeds, with_weights
+from support import graph, ops, optimized, parse, with_weights
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from executed import executed
@@ -40,11 +41,7 @@ def model(
 
 
 def made(m: onnx.ModelProto, target: str = "ort-cpu", name: str = "N") -> list[str]:
-    """Operators of the result of this rule, whose numbers are those of the original for every batch."""
-    result = optimized(m, rules=[RULE], target=target)
-    for size in (0, 1, 2, 5):
-        assert_same(m, result.model, random_feeds(m, size, {name: size}))
-    return ops(result.model)
+    return examples.made(m, target, rule=RULE, dims=[{name: size} for size in (0, 1, 2, 5)])
 
 
 @pytest.mark.parametrize("gelu", SPELLINGS)

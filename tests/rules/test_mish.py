@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import examples
 import numpy as np
 import onnx
 import pytest
-from support import assert_same, graph, ops, optimized, parse, random_feeds, run
+from support import graph, ops, optimized, parse, run
 
 MADE = ["Min", "Exp", "Add", "Mul", "Add", "Div", "Mul"]
 ONE = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[N,2,3] x) => (float[N,2,3] y) <float one = {1}, float two = {2}>"""
 
 
-def made(m: onnx.ModelProto, target: str = "ort-cpu") -> list[str]:
-    result = optimized(m, rules=["mish"], target=target)
-    for scale in (1, 10):
-        feeds = {k: scale * v for k, v in random_feeds(m).items()}
-        assert_same(m, result.model, feeds)
-    return ops(result.model)
+made = partial(examples.made, rule="mish", scales=[1, 10])
 
 
 def model(body: str, opset: int = 17, dtype: str = "float") -> onnx.ModelProto:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import examples
 import numpy as np
 import onnx
 import pytest
 from norms import of_dtype
-from support import assert_same, ops, optimized, parse, random_feeds, run
+from support import assert_same, ops, optimized, parse, run
 
 NEGATED = ["n = Neg(x)", "n = Mul(x, minus)", "n = Mul(minus, x)"]
 QUOTIENTS = {
@@ -23,11 +26,7 @@ def model(body: str, shape: str = "N,5") -> onnx.ModelProto:
     )
 
 
-def made(m: onnx.ModelProto, target: str = "ort-cpu") -> list[str]:
-    result = optimized(m, rules=["sigmoid"], target=target)
-    for scale in (1, 10):
-        assert_same(m, result.model, {"x": scale * random_feeds(m)["x"]})
-    return ops(result.model)
+made = partial(examples.made, rule="sigmoid", scales=[1, 10])
 
 
 @pytest.mark.parametrize("negated", NEGATED)

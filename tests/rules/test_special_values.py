@@ -8,8 +8,9 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from examples import example, target
 from support import optimized, parse, random_feeds
-from test_every_rewrite import NAMES, target, text
+from test_every_rewrite import NAMES
 
 from onnxfuse import targets
 from onnxfuse.rules import all_rules
@@ -43,7 +44,7 @@ def check(before: list[np.ndarray], after: list[np.ndarray], number: float) -> N
 
 @pytest.mark.parametrize("rule", NAMES)
 def test_every_rewrite_keeps_special_values(rule: str) -> None:
-    before = text(rule, "BEFORE")
+    before = example(rule, "BEFORE")
     after = optimized(before, rules=[rule], target=target(rule), verify=False).model
     rng = np.random.default_rng(0)
     for level in LEVELS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper
+from examples import held
 from support import assert_same, ops, optimized, parse, random_feeds
 
 
@@ -15,10 +15,6 @@ def run(rule: str, text: str, opset: int = 17, verify: bool = True) -> onnx.Mode
     for sizes in ({"N": 2, "M": 3}, {"N": 1, "M": 1}, {"N": 3, "M": 2}):
         assert_same(model, result.model, random_feeds(model, dims=sizes))
     return result.model
-
-
-def held(model: onnx.ModelProto) -> list[object]:
-    return [numpy_helper.to_array(t).tolist() for t in model.graph.initializer]
 
 
 # --- view_chain ---

@@ -1,0 +1,131 @@
+"""Whether a rewrite may be made, whatever its rule: which nodes die with it, and whether their values are missed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import onnx_graphsurgeon as gs
+
+from onnxfuse.facts import Facts, Value
+from onnxfuse.graph import Editor
+from onnxfuse.patterns import CROWD, NotLegal, Rewrite
+from onnxfuse.surroundings import Surroundings
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Change:
+    """A legal rewrite: the nodes that nothing needs afterwards, producers first, and what the new ones make.
+
+    known, bound: facts of the new nodes' values for every binding, and at the assumed one.
+    """
+
+    dead: list[gs.Node]
+    known: Facts
+    bound: Facts
+
+
+def lost(found: Rewrite, editor: Editor) -> list[gs.Tensor]:
+    """The values that are made otherwise or by nobody any more."""
+    replaced = [t for n in found.new for t in n.outputs if editor.producer(t) is not None]
+    return [*replaced, *(old for old, _ in found.same), *(t for n in found.unread for t in n.outputs)]
+
+
+def check(found: Rewrite, values: Sequence[gs.Tensor], place: Surroundings) -> Change:
+    """What a rewrite, by which these values are `lost`, does to the graph. Raises NotLegal."""
+    _check_unread(found.unread, place)
+    read = {id(t) for n in found.new for t in n.inputs} | {id(other) for _, other in found.same}
+    dead = _dead(values, read, place)
+    place.know(other for _, other in found.same)
+    for old, other in found.same:
+        _check_same(old, other, dead, place)
+    known, bound = place.extended(found.new)
+    for tensor in (t for n in found.new for t in n.outputs if place.scope.editor.producer(t) is not None):
+        _check_like(place.scope.value(tensor), known[tensor.name], tensor.name)
+    return Change(dead, known, bound)
+
+
+def _check_unread(nodes: Sequence[gs.Node], place: Surroundings) -> None:
+    """Raises NotLegal where somebody reads a value of these nodes after all."""
+    editor = place.scope.editor
+    for t in (t for n in nodes for t in n.outputs if t.name):
+        if editor.use_count(t) or editor.is_output(t) or t.name in place.scope.pinned:
+            raise NotLegal(f"'{t.name}' is needed")
+
+
+def _dead(values: Sequence[gs.Tensor], read: Collection[int], place: Surroundings) -> list[gs.Node]:
+    """The nodes that nothing needs once these values are made otherwise, producers first. Raises NotLegal.
+
+    read: ids of the values that the new way reads.
+    """
+    editor, pinned, replaced = place.scope.editor, place.scope.pinned, {id(t) for t in values}
+    dead: dict[int, gs.Node] = {}
+
+    def needed(tensor: gs.Tensor) -> bool:
+        if not tensor.name or id(tensor) in replaced:
+            return False
+        if id(tensor) in read or editor.is_output(tensor) or tensor.name in pinned:
+            return True
+        return editor.use_count(tensor) > CROWD or any(id(n) not in dead for n, _ in editor.uses(tensor))
+
+    todo = [editor.producer(t) for t in values]
+    roots = {id(n) for n in todo}
+    while todo:
+        node = todo.pop()
+        if node is None or id(node) in dead or id(node) not in place.records:
+            continue
+        if any(needed(t) for t in node.outputs):
+            if id(node) in roots:
+                raise NotLegal(f"another output of {place.label(node)} is needed")
+            continue
+        dead[id(node)] = node
+        todo += [editor.producer(t) for t in node.inputs]
+    if any(i not in dead for i in roots):
+        raise NotLegal("a value stands in an outer graph")
+    return _in_order(dead, editor)
+
+
+def _in_order(nodes: dict[int, gs.Node], editor: Editor) -> list[gs.Node]:
+    """The nodes, each behind those whose values it reads."""
+    done: dict[int, gs.Node] = {}
+    for start in reversed(nodes.values()):
+        todo = [(start, False)]
+        while todo:
+            node, ready = todo.pop()
+            if id(node) in done:
+                continue
+            if ready:
+                done[id(node)] = node
+                continue
+            todo.append((node, True))
+            makers = (editor.producer(t) for t in node.inputs)
+            todo += [(m, False) for m in makers if m is not None and id(m) in nodes and id(m) not in done]
+    return list(done.values())
+
+
+def _check_same(old: gs.Tensor, other: gs.Tensor, dead: Sequence[gs.Node], place: Surroundings) -> None:
+    """Raises NotLegal where `other` cannot stand for `old`."""
+    editor, pinned = place.scope.editor, place.scope.pinned
+    _check_like(place.scope.value(old), place.scope.value(other), old.name)
+    if old.name in pinned:
+        raise NotLegal(f"the value '{old.name}' is named by the model's annotations")
+    if not editor.is_output(old):
+        return
+    maker = editor.producer(other)
+    if maker is None or editor.is_output(other) or other.name in pinned:
+        raise NotLegal(f"'{old.name}' is a graph output, and '{other.name}' cannot take its name")
+    if id(maker) not in place.records or any(maker is n for n in dead):
+        raise NotLegal(f"'{old.name}' is a graph output, and '{other.name}' is made in another graph")
+
+
+def _check_like(old: Value, new: Value, name: str) -> None:
+    """Raises NotLegal where two values that should be one are known to differ, or are not known to agree."""
+    if old.dtype != new.dtype and old.dtype and new.dtype:
+        raise NotLegal(f"'{name}' would be of another dtype")
+    if old.shape is None or new.shape is None:
+        return
+    if len(old.shape) != len(new.shape):
+        raise NotLegal(f"'{name}' would be of another rank")
+    for a, b in zip(old.shape, new.shape, strict=True):
+        if isinstance(a, int) and isinstance(b, int) and a != b:
+            raise NotLegal(f"'{name}' would be of another shape")
