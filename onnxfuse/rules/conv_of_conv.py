@@ -2,13 +2,13 @@
 
 An output reads the value between at s₂·i + d₂·j − p₂, and that reads x at s₁ times this + d₁·l − p₁: one window of
 stride s₁·s₂ and pads s₁·p₂ + p₁ whose taps stand at s₁·d₂·j + d₁·l, on one grid where along every axis one of the two
-windows has one tap. A convolution in groups is one in fewer groups whose other weights are 0.
+windows has one tap. The result has the fewer groups of the two, where they divide the others.
 
 The second convolution may not pad, for the value between is 0 there and w ∗ x + b is not; but where w is 1x1 without
 strides, and b = 0, it is. Conditions: constant weights, no other reader, no more multiplications, and less time as the
 roofline sees it: a depthwise convolution or few channels between are cheaper as they are. The weights are computed in
-double precision and rounded once. NaN stays NaN; an infinity gives one or NaN, in the other channels of a wider group
-too; an overflow of the value between may vanish.
+double precision and rounded once. NaN stays NaN; an infinity gives one or NaN; an overflow of the value between may
+vanish.
 
 Measured (onnxruntime 1.32, CPU, one thread, the pair between two other convolutions): 1x1 and 1x1 of 64 channels 1.5x,
 1x1 and 3x3 1.1x, 3x3 to 128 channels and 1x1 to 64 2.1x.
@@ -16,7 +16,7 @@ Measured (onnxruntime 1.32, CPU, one thread, the pair between two other convolut
 
 from __future__ import annotations
 
-from math import gcd, prod
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -65,7 +65,9 @@ def composed(first: Window, then: Window) -> Window:
     if any(a > 1 and b > 1 for a, b in zip(first.taps, then.taps, strict=True)):
         raise NotLegal("both windows have several taps along an axis")
     axes = range(len(first.taps))
-    group = gcd(first.group, then.group)
+    group = min(first.group, then.group)
+    if first.group % group or then.group % group:
+        raise NotLegal("outputs would read channels that they did not, and NaN times 0 is NaN")
     channels = first.weight.shape[1] * first.group // group
     macs = len(then.bias) * channels * prod(first.taps) * prod(then.taps)
     if macs > then.macs + first.macs * prod(then.strides):

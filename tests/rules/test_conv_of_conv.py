@@ -123,6 +123,7 @@ def test_three_become_one() -> None:
         ("2,8,1,1", "8,2,1,1", "", ""),
         ("8,1,3,3", "8,8,1,1", "<group = 8>", ""),
         ("8,8,1,1", "8,1,3,3", "", "<group = 8>"),
+        ("24,1,1,1", "6,4,1,1", "<group = 8>", "<group = 6>"),  # each output reads 2 of 8 channels; as one, 4
     ],
 )
 def test_near_misses_stay(first: str, then: str, first_attrs: str, then_attrs: str) -> None:
