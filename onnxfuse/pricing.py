@@ -127,7 +127,10 @@ def _neighbours(nodes: Sequence[gs.Node], place: Surroundings) -> tuple[list[gs.
 
 
 def growth(dead: Sequence[gs.Node], found: Rewrite, place: Surroundings) -> int:
-    """Bytes of constants that come into the file, less those that lose their last reader with the dead nodes."""
+    """Bytes of constants and names that come into the file, less those that go with the dead nodes.
+
+    Attributes are not counted, nor is a node's own name, which the metadata of what stands for it keeps.
+    """
     editor, ids = place.scope.editor, {id(n) for n in dead}
     read = (*(t for n in found.new for t in n.inputs), *(other for _, other in found.same))
     came = {id(t): t for t in read if type(t) is gs.Constant}
@@ -135,4 +138,10 @@ def growth(dead: Sequence[gs.Node], found: Rewrite, place: Surroundings) -> int:
     fresh = (t for t in came.values() if bridge.stored(t) is None and not editor.use_count(t))
     lost = [t for t in left.values() if editor.use_count(t) <= CROWD and all(id(n) in ids for n, _ in editor.uses(t))]
     lost += [n.outputs[0] for n in dead if is_op(n, "Constant")]
-    return sum(place.scope.array(t).nbytes for t in fresh) - sum(value_bytes(place.bound[t.name]) or 0 for t in lost)
+    stored = sum(place.scope.array(t).nbytes for t in fresh) - sum(value_bytes(place.bound[t.name]) or 0 for t in lost)
+    return stored + _names(found.new) - _names(dead)
+
+
+def _names(nodes: Sequence[gs.Node]) -> int:
+    """Bytes in the file of the operators and of the names that nodes read and make, each behind its tag and length."""
+    return sum(2 + len(text.encode()) for n in nodes for text in (n.op, *(t.name for t in (*n.inputs, *n.outputs))))

@@ -17,6 +17,7 @@ from onnxfuse.binding import Bound
 from onnxfuse.cost import Cost, costs
 from onnxfuse.execution import Piece, label, piece, value_bytes
 from onnxfuse.facts import Facts, Value, extend, symbols
+from onnxfuse.facts.expr import Expr
 from onnxfuse.graph import Editor
 from onnxfuse.model import Model
 from onnxfuse.patterns import CROWD, Rewrite, Scope
@@ -110,7 +111,7 @@ class Surroundings:
             self.made.pop(id(node), None)
 
     def learn(self, found: Rewrite) -> list[gs.Node]:
-        """What follows where a value became a constant: is known of the values behind it; gives those nodes."""
+        """What is known behind a value that turned out to be a constant, or of known size; gives the nodes there."""
         facts = self.scope.facts
         pairs = [(facts[old.name], other) for old, other in found.same]
         todo = [n for old, other in pairs if _tells_more(facts[other.name], old) for n in few(other, self.scope.editor)]
@@ -134,8 +135,7 @@ class Surroundings:
             for name in filter(None, record.outputs):
                 old, new = known[name], again[name]
                 if _tells_more(new, old):
-                    data, constant = old.data if new.data is None else new.data, new.constant or old.constant
-                    known.values[name], better = replace(old, data=data, constant=constant), True
+                    known.values[name], better = _both(new, old), True
         self.records[id(node)] = record, costs(again)[0]  # at the assumed dims; what it reads are weights now
         return better
 
@@ -146,7 +146,25 @@ def few(tensor: gs.Tensor, editor: Editor) -> list[gs.Node]:
 
 
 def _tells_more(new: Value, old: Value) -> bool:
-    return (new.constant and not old.constant) or (new.data is not None and old.data is None)
+    both = _both(new, old)
+    return both.constant != old.constant or both.shape != old.shape or _numbers(both) > _numbers(old)
+
+
+def _numbers(value: Value) -> int:
+    """Elements that are known, plus one where any account of them is."""
+    return 0 if value.data is None else 1 + sum(not isinstance(e, Expr) for e in value.data.flat)
+
+
+def _both(new: Value, old: Value) -> Value:
+    """What two accounts of one value tell together; a symbol of the new one may name another dim elsewhere."""
+    shape, data = old.shape, old.data
+    if shape is None:
+        shape = new.shape if all(isinstance(d, int) for d in new.shape or ()) else None
+    elif new.shape is not None:
+        shape = tuple(n if isinstance(n, int) else o for n, o in zip(new.shape, shape, strict=True))
+    if data is None or (new.data is not None and _numbers(new) > _numbers(old)):
+        data = new.data
+    return replace(old, shape=shape, data=data, constant=new.constant or old.constant)
 
 
 def _record(node: gs.Node) -> ir.Node:

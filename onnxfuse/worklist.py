@@ -27,7 +27,8 @@ from onnxfuse.targets import Target
 MOST_GROWTH = 0.01  # of the model's bytes that rewrites may add in all …
 LEAST_ROOM = 8192  # … or these, which nobody misses
 _NEAR = 4  # steps from a rewrite within which a rule may start whose pattern it completes
-_MOST_TIMES = 64  # one rule makes one value otherwise; two rules that undo each other end there
+_MOST_TIMES = 64  # one rule makes one value otherwise; two rules that undo each other end there …
+_MOST_A_NODE = 8  # … and here, where each time brings a value of another name
 
 
 class Worklist:
@@ -52,6 +53,8 @@ class Worklist:
         self.removed: list[gs.Node] = []
         self._room = max(LEAST_ROOM, int(MOST_GROWTH * model.weight_bytes()))
         self._repeats: Counter[Key] = Counter()
+        self._by_rule: Counter[str] = Counter()
+        self._most = _MOST_TIMES + _MOST_A_NODE * sum(len(p.records) for p in places)
         self._todo: OrderedDict[int, gs.Node] = OrderedDict()
 
     def run(self, rules: Iterable[Rule]) -> None:
@@ -135,6 +138,7 @@ class Worklist:
         _check_pays(gain, rule, place.scope.target)
         self._take_room(pricing.growth(dead, found, place))
         self._repeats[rule.name, place.path, values[0].name] += 1
+        self._by_rule[rule.name] += 1
         left = {id(t): t for n in dead for t in _read(n)}  # have lost a reader
         changed = rewrite.exchange(rule.name, found, dead, place)
         self._forget(dead, place)
@@ -155,6 +159,8 @@ class Worklist:
         times = self._repeats[rule.name, place.path, name]
         if times >= _MOST_TIMES:
             raise NotLegal(f"'{name}' was made otherwise {times} times already")
+        if self._by_rule[rule.name] >= self._most:
+            raise NotLegal(f"it was made {self._most} times already, and what it makes must end somewhere")
         key = rule.name, place.path, f"{name}#{times}" if times else name
         if self.allowed is not None and key not in self.allowed:
             raise NotLegal("taken back before")
@@ -177,12 +183,9 @@ class Worklist:
         editor = self.editor
         seen: dict[int, gs.Node] = {id(n): n for n in found.new}
         edge = [*found.new, *others]
-        for _, other in found.same:
-            maker = editor.producer(other)
-            edge += [maker] if maker is not None else []
-            edge += few(other, editor)
-        for old, _ in found.same:  # where it took the other's place
-            edge += few(old, editor)
+        for tensor in (t for pair in found.same for t in pair):  # a graph output took the other's place
+            maker = editor.producer(tensor)
+            edge += [*([] if maker is None else [maker]), *few(tensor, editor)]
         seen.update((id(n), n) for n in edge)
         for _ in range(_NEAR):
             reached = []

@@ -129,7 +129,23 @@ def test_the_file_may_hardly_grow(install: Callable[..., None]) -> None:
     install("table", "Sum", table, 0, ("ort-cuda",))
     model = graph("y = Sum(x, x)", inputs="float[3000] x", outputs="float[3000] y")
     result = optimized(model)
-    assert not result.fusions and "would grow by 12,000 bytes; 8,192 are left" in result.refused[0].reason
+    # 3,000 numbers, and a Mul that reads "Sum/constant" in the place of a Sum that reads "x" once more
+    assert not result.fusions and "would grow by 12,011 bytes; 8,192 are left" in result.refused[0].reason
+
+
+def test_names_that_go_make_room(install: Callable[..., None]) -> None:
+    def table(node: gs.Node, scope: Scope) -> Rewrite | None:
+        inner = scope.editor.producer(node.inputs[0])
+        if inner is None:
+            return None
+        build = Build(scope, node)
+        build("Mul", inner.inputs[0], build.constant(np.full(2100, 2, np.float32)), out=node.outputs[0])
+        return build.rewrite()
+
+    install("table", "Sum", table, 0, ("ort-cuda",))
+    for name, fits in (("h", False), ("h" * 200, True)):  # 8,400 bytes of 8,192; the name is written twice
+        model = graph(f"{name} = Neg(x) y = Sum({name}, {name})", inputs="float[2100] x", outputs="float[2100] y")
+        assert bool(optimized(model, verify=False).fusions) == fits
 
 
 def test_freed_weights_make_room(install: Callable[..., None]) -> None:
@@ -149,6 +165,19 @@ def test_freed_weights_make_room(install: Callable[..., None]) -> None:
     )
     result = optimized(model)
     assert ops(result.model) == ["Mul"] and len(result.model.graph.initializer) == 1
+    assert_same(model, result.model, random_feeds(model))
+
+
+def test_what_brings_another_name_each_time_ends(install: Callable[..., None]) -> None:
+    def again(node: gs.Node, scope: Scope) -> Rewrite | None:
+        build = Build(scope, node)
+        build("Relu", build("Relu", node.inputs[0]), out=node.outputs[0])
+        return build.rewrite()
+
+    install("again", "Relu", again, 0, ("ort-cpu",))
+    model = graph("y = Relu(x)", inputs="float[8] x", outputs="float[8] y")
+    result = optimized(model, target="ort-cpu")
+    assert len(result.fusions) < 100
     assert_same(model, result.model, random_feeds(model))
 
 

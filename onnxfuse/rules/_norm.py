@@ -142,7 +142,12 @@ def mean_over(build: Build, tensor: gs.Tensor, norm: Norm, scope: Scope) -> gs.T
 
 
 def over_root(build: Build, tensor: gs.Tensor, norm: Norm, scope: Scope) -> gs.Tensor:
-    """tensor/sqrt(mean(tensor²) + ε), written as onnxruntime knows it."""
+    """tensor/sqrt(mean(tensor²) + ε), written as onnxruntime knows it.
+
+    Raises NotLegal behind a Cast, which onnxruntime takes along as one from float16, whatever it is from.
+    """
+    if is_op(scope.editor.producer(norm.x), "Cast"):
+        raise NotLegal("onnxruntime would take the Cast in front for a part of it")
     mean = mean_over(build, build("Pow", tensor, build.constant(np.float32(2))), norm, scope)
     root = build("Sqrt", build("Add", mean, build.constant(np.float32(norm.epsilon))))
     return build("Div", tensor, root)

@@ -45,7 +45,7 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
         return None
     editor = scope.editor
     if all(
-        not editor.is_output(t) and editor.use_count(t) and all(_foldable(n, scope) for n in editor.consumers(t))
+        not editor.is_output(t) and editor.use_count(t) and all(_folds(n, scope) for n in editor.consumers(t))
         for t in outputs
     ):
         return None  # the end of the chain is stored instead
@@ -66,6 +66,10 @@ def _stored(node: gs.Node, scope: Scope) -> int:
     """Bytes of a node's constant inputs, which go where nobody else reads them."""
     arrays = [scope.constant(t) for t in node.inputs if t.name and scope.value(t).constant]
     return sum(a.nbytes for a in arrays if a is not None)
+
+
+def _folds(node: gs.Node, scope: Scope) -> bool:
+    return _foldable(node, scope) and not any(scope.editor.is_output(t) for t in node.outputs)
 
 
 def _foldable(node: gs.Node, scope: Scope) -> bool:

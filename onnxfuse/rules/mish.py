@@ -24,7 +24,7 @@ from onnxfuse.rules._elementwise import scalar
 if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
     import onnx_graphsurgeon as gs
 
-STAGE = 3
+STAGE = 2
 MEASURED = ("ort-cpu",)
 ROOTS = ("Mul", "Mish")
 BEFORE = """

@@ -22,6 +22,7 @@ from onnx import TensorProto
 from onnxfuse.facts import Dim
 from onnxfuse.patterns import Build, Rewrite, Scope, is_op
 from onnxfuse.rules._known import perm_of, same_dims
+from onnxfuse.rules._norm import ends_norm
 from onnxfuse.rules._pick import Pick, is_scalar, read, write
 
 if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
@@ -111,6 +112,8 @@ def _parts(node: gs.Node, axis: int, shape: Sequence[Dim], scope: Scope) -> list
     if node.op in UNARY:
         return [axis, *rest]
     if node.op in BROADCAST:
+        if any(ends_norm(t, scope) for t in (node.outputs[0], *node.inputs)):
+            return None  # runtimes know its pieces as one
         found = [_aligned(t, axis, shape, scope) for t in node.inputs]
         return None if -1 in found else [None if a == _ALL else a for a in found]
     match node.op:

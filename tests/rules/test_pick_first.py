@@ -122,6 +122,19 @@ def test_work_that_looks_along_the_axis_or_is_needed_whole_stays(work: str, weig
         assert made(model) == [op for op in ops(model) if op != "Constant"]
 
 
+def test_a_normalization_in_pieces_stays_one() -> None:
+    """Runtimes know the pieces; to take a part between them leaves an Add and a Mul that belong to nothing."""
+    norm = (
+        "m = ReduceMean <axes = [-1]> (x) d = Sub (x, m) two = Constant <value = float {2}> () p = Pow (d, two) "
+        "v = ReduceMean <axes = [-1]> (p) eps = Constant <value = float {0.001}> () a = Add (v, eps) r = Sqrt (a) "
+        "q = Div (d, r) s = Mul (q, w) e = Add (s, b)"
+    )
+    for axis, out in ((1, "N,16"), (2, "N,T")):
+        pick = f"k = Constant <value = int64 {{1}}> () y = Gather <axis = {axis}> (e, k)"
+        model = tokens(f"{norm} {pick}", ", float[16] w, float[16] b", out, opset=13)
+        assert made(model) == [op for op in ops(model) if op != "Constant"]
+
+
 @pytest.mark.parametrize("dims", ["N,T", "N,1"])
 def test_an_operand_of_unknown_size_along_the_axis_stays(dims: str) -> None:
     model = tokens(f"e = Add (x, x2) {FIRST}", f", float[{dims.replace('T', 'U')},16] x2")
