@@ -20,6 +20,9 @@ _KEEP = (
     "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool",
 )  # fmt: skip
 _JOIN = ("Add", "Sum", "Mul")  # where all inputs have it
+TAKE = ("Conv", "Concat", "Resize", "Upsample", *_KEEP, *_JOIN)  # operators that may run on it
+BLOCK = 16  # channels of the largest block, with AVX-512 …
+HALF_BLOCK = 8  # … and of the smallest
 _DEEPEST = 6
 
 

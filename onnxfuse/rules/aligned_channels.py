@@ -1,17 +1,21 @@
-"""Channels around a depthwise convolution are rounded up to a multiple of 4, so that onnxruntime runs it in blocks.
+"""Channels between convolutions are rounded up where onnxruntime then runs what is around them in blocks of channels.
 
 Further output channels of the first convolution, with weights 0, change nothing if the last one multiplies them by 0:
 w₂ ∗ f(w₁ ∗ x) = [w₂ 0] ∗ f([w₁; 0] ∗ x), where f is depthwise convolutions, which get channels too, activations that
-are finite at 0, and pools. onnxruntime's CPU provider has its fast kernels for values in blocks of channels (NCHWc); it
-brings a value into blocks only if its channels are a multiple of 4, and runs other depthwise convolutions some times
-slower.
+are finite at 0, and pools. onnxruntime's CPU provider has its fast kernels for values in blocks of 16 channels, or 8
+without AVX-512 (NCHWc); it brings a value into blocks only if its channels are a multiple of 4, and runs other
+depthwise convolutions some times slower. A convolution that reads less than a block reads single channels, of a copy.
 
-An infinity in x gives NaN, as 0·∞ is, also where an activation would have limited it.
+Conditions: constant weights, nobody else reads a value between, and what was measured to pay (onnxruntime 1.32, one
+thread of AVX-512):
+- 16 channels or more to a multiple of 4, with a depthwise convolution between: shufflenet_v2_x1_0 (58 channels → 60 in
+  four places) 1.09x; three residual blocks 1x1, 3x3 depthwise, 1x1 of 58, 122 and 34 channels 1.4x, 1.3x and 1.65x.
+  Without a depthwise convolution it does not pay (0.81x … 1.04x).
+- 9 to 15 channels to 16, of which both block sizes compute 16 anyway, where a 1x1 convolution reads them: 48 → 12 → 96
+  channels, 1x1, of 80x80 to 7x7 elements 1.11x to 1.14x, with 3x3 depthwise between 1.12x to 1.29x. Before a 3x3
+  convolution it does not pay (0.88x, 0.94x), nor below 8 channels (0.97x … 1.03x).
 
-Conditions: constant weights, nobody else reads a value between, 16 channels or more (fewer are no block). Measured with
-onnxruntime 1.32, one thread of AVX-512: shufflenet_v2_x1_0 (58 channels → 60 in four places) 1.09x; three residual
-blocks 1x1, 3x3 depthwise, 1x1 of 58, 122 and 34 channels 1.4x, 1.3x and 1.65x. Without a depthwise convolution between
-it does not pay (0.81x … 1.04x), and is not made. NaN stays NaN, and an infinity in x gives NaN, since 0·∞ is NaN.
+NaN stays NaN, and an infinity in x gives NaN, as 0·∞ is, also where an activation would have limited it.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from onnxfuse.patterns import Build, NotLegal, Rewrite, Scope, is_op
+from onnxfuse.rules._blocked import BLOCK, HALF_BLOCK
 
 if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
     import onnx_graphsurgeon as gs
@@ -29,7 +34,6 @@ STAGE = 3
 MEASURED = ("ort-cpu",)
 ROOTS = ("Conv",)
 ALIGNMENT = 4  # channels: onnxruntime's NchwcTransformer
-LEAST = 16  # channels of the largest block
 BEFORE = """
 <ir_version: 8, opset_import: ["" : 17]>
 g (float[1,1,4,4] x) => (float[1,1,4,4] y)
@@ -59,12 +63,14 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
         return None
     shape = scope.value(node.inputs[1]).shape
     channels = shape[0] if shape is not None and len(shape) == 4 else 0
-    if not isinstance(channels, int) or channels < LEAST or not channels % ALIGNMENT:
+    if not isinstance(channels, int) or not (
+        HALF_BLOCK < channels < BLOCK or (channels > BLOCK and channels % ALIGNMENT)
+    ):
         return None
     chain = _chain(node, channels, scope)
     if chain is None:
         return None
-    more = -channels % ALIGNMENT
+    more = -channels % (ALIGNMENT if channels > BLOCK else BLOCK)
     value, build = node.inputs[0], Build(scope, node)
     for step in chain:
         inputs: list[gs.Tensor | None] = [value, *(t if t.name else None for t in step.inputs[1:])]
@@ -80,7 +86,7 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
 
 
 def _chain(node: gs.Node, channels: int, scope: Scope) -> list[gs.Node] | None:
-    """The nodes from one convolution to the next that mixes channels, with a depthwise one between; None for others."""
+    """The nodes from one convolution to the next that mixes channels; None where it does not pay for these."""
     chain, depthwise = [node], False
     while True:
         step = scope.editor.only_use(chain[-1].outputs[0])
@@ -88,9 +94,10 @@ def _chain(node: gs.Node, channels: int, scope: Scope) -> list[gs.Node] | None:
             return None
         chain.append(step)
         if is_op(step, "Conv"):
-            if step.attrs.get("group", 1) == 1:
-                return chain if depthwise else None
             weight = scope.value(step.inputs[1]).shape
+            if step.attrs.get("group", 1) == 1:
+                pays = depthwise if channels > BLOCK else weight is not None and weight[2:] == (1, 1)
+                return chain if pays else None
             if step.attrs["group"] != channels or weight is None or weight[0] != channels:
                 return None
             depthwise = True

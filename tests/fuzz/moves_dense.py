@@ -68,6 +68,28 @@ def mlp(b: Builder) -> None:
         b.add("Relu", y)
 
 
+def flattened(b: Builder) -> None:
+    """Axes moved, made one, and multiplied, as the networks of TensorFlow end."""
+    x = b.pick(lambda a: a.ndim >= 3 and a.size > 0 and a.dtype in (np.float32, np.float64, np.float16))
+    rest = [int(i) for i in b.rng.permutation(np.arange(1, b.rank(x)))]
+    y = b("Transpose", x, perm=[0, *rest] if b.chance(0.9) else [*rest, 0])
+    if b.chance(0.1):
+        b.pool.append(y)
+    count = int(np.prod(b.shape(y)[1:]))
+    y = (
+        b("Flatten", y)
+        if b.chance(0.5)
+        else b("Reshape", y, b.ints(b.choose([[0, -1], [-1, count], [b.shape(y)[0], -1]])))
+    )
+    outs, dtype = b.choose([1, 4]), b.values[x].dtype
+    trans = int(b.chance(0.4))
+    weight = b.constant(b.array([outs, count] if trans else [count, outs], dtype))
+    if trans or b.chance(0.5):
+        b.add("Gemm", y, weight, b.constant(b.array([outs], dtype)), transB=trans)
+    else:
+        b.add("MatMul", y, weight)
+
+
 def products(b: Builder) -> None:
     """Linear layers with nothing between."""
     y = b.pick(lambda a: a.ndim >= 2)
@@ -102,6 +124,23 @@ def convs(b: Builder) -> None:
         y = conv_of(b, y, outs=b.choose([None, 4, 8, b.shape(y)[1]]), kernel_shape=kernel, pads=pads, **attrs)
 
 
+def heads(b: Builder) -> None:
+    """Convolutions of one value, with what stands behind the heads of detectors."""
+    x = b.image()
+    n = b.rank(x) - 2
+    kernel = [1] * n if b.chance(0.5) else [3] * n
+    attrs = {"kernel_shape": kernel, "pads": [k // 2 for k in kernel] * 2}
+    made = [conv_of(b, x, outs=b.choose([1, 2, 4, 9]), group=1, **attrs) for _ in range(b.choose([2, 2, 3]))]
+    for y in made:
+        kind = b.rng.random()
+        if kind < 0.4:
+            b.add("Transpose", y, perm=[0, *range(2, n + 2), 1])
+        elif kind < 0.7:
+            b.add(b.choose(["Exp", "Neg", "Sigmoid", "Relu"]), y)
+        elif kind < 0.9:
+            b.add("Softmax", y, axis=1)
+
+
 def known_branch(b: Builder) -> None:
     """An If whose condition is a constant, with one value captured, and a constant of the same name in both."""
     x = b.pick(lambda a: a.dtype.kind == "f")
@@ -121,4 +160,4 @@ def known_branch(b: Builder) -> None:
     b.many("If", flag, captured=[x], keep=True, **bodies)
 
 
-MOVES = {mlp: 4, products: 2, convs: 3, known_branch: 1}
+MOVES = {mlp: 4, flattened: 1, products: 2, convs: 3, heads: 1, known_branch: 1}

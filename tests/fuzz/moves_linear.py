@@ -40,7 +40,9 @@ def conv_of(b: Builder, x: str, *, outs: int | None = None, group: int | None = 
     group = group or (1 if b.chance(0.6) else channels if b.chance(0.5) else b.choose(divisors))
     if group not in divisors:
         raise Rejected
-    outs = outs or group * b.choose([1, 1, 2, 3]) if group > 1 else outs or b.choose([1, 2, 3, 4, 8, 16, 18, channels])
+    outs = (
+        outs or group * b.choose([1, 1, 2, 3]) if group > 1 else outs or b.choose([1, 2, 3, 4, 8, 12, 16, 18, channels])
+    )
     attrs = given or _window(b, x)
     weight = b.array([outs, channels // group, *attrs["kernel_shape"]])
     if group > 1 or b.chance(0.2):

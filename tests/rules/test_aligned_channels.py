@@ -10,9 +10,13 @@ BRANCH = "a = Conv (x, w, b) r = Relu (a) d = Conv <group = 18, pads = [1,1,1,1]
 WEIGHTS = "float[18,6,1,1] w, float[18] b, float[18,1,3,3] u, float[18] c, float[6,18,1,1] z"
 
 
+PAIR = "a = Conv (x, w, b) r = HardSwish (a) y = Conv (r, z)"
+PAIR_WEIGHTS = "float[12,6,1,1] w, float[12] b, float[24,12,1,1] z"
+
+
 def model(body: str = BRANCH, weights: str = WEIGHTS, dtype: str = "float", opset: int = 17) -> onnx.ModelProto:
     inputs = f"float[N,6,H,W] x, {weights}".replace("float[", f"{dtype}[")
-    return with_weights(graph(body, inputs=inputs, outputs=f"{dtype}[N,6,P,Q] y", opset=opset))
+    return with_weights(graph(body, inputs=inputs, outputs=f"{dtype}[N,M,P,Q] y", opset=opset))
 
 
 def padded(m: onnx.ModelProto, target: str = "ort-cpu") -> list[int]:
@@ -39,6 +43,12 @@ def test_what_may_stand_between(between: str) -> None:
     assert padded(model(BRANCH.replace("Relu (a)", between))) == [20, 20, 6]
 
 
+def test_less_than_a_block_becomes_one_where_a_1x1_convolution_reads_it() -> None:
+    assert padded(model(PAIR, PAIR_WEIGHTS)) == [16, 24]
+    assert padded(model(PAIR.replace("HardSwish (a)", "MaxPool <kernel_shape = [2,2]> (a)"), PAIR_WEIGHTS)) == [16, 24]
+    assert padded(model(BRANCH.replace("18", "10"), WEIGHTS.replace("18", "10"))) == [16, 16, 6]
+
+
 def test_several_depthwise_convolutions_and_no_biases() -> None:
     body = "a = Conv (x, w) d = Conv <group = 18> (a, u) e = Conv <group = 18> (d, u) y = Conv <strides = [2,2]> (e, z)"
     assert padded(model(body, "float[18,6,3,3] w, float[18,1,1,1] u, float[6,18,3,3] z")) == [20, 20, 20, 6]
@@ -49,7 +59,10 @@ def test_several_depthwise_convolutions_and_no_biases() -> None:
     [
         ("a = Conv (x, w, b) r = Relu (a) y = Conv (r, z)", WEIGHTS),  # no depthwise convolution: it does not pay
         (BRANCH, WEIGHTS.replace("18", "20")),
-        (BRANCH.replace("18", "10"), WEIGHTS.replace("18", "10")),
+        (BRANCH.replace("18", "8"), WEIGHTS.replace("18", "8")),
+        (PAIR, PAIR_WEIGHTS.replace("12", "8")),  # a block of the smaller size
+        (PAIR, PAIR_WEIGHTS.replace("12", "16")),
+        (PAIR, PAIR_WEIGHTS.replace("[24,12,1,1]", "[24,12,3,3]")),  # it does not pay
         (BRANCH.replace("(x, w, b)", "(x, w, b) k = Tanh (a)"), WEIGHTS),
         (BRANCH.replace("Relu (a)", "Softmax <axis = 1> (a)"), WEIGHTS),
         (BRANCH.replace("Relu (a)", "Reciprocal (a)"), WEIGHTS),  # of 0
@@ -58,8 +71,7 @@ def test_several_depthwise_convolutions_and_no_biases() -> None:
     ],
 )  # fmt: skip
 def test_what_stays(body: str, weights: str) -> None:
-    group = "20" if "[20,6," in weights else "18"
-    m = model(body.replace("18", group), weights)
+    m = model(body.replace("18", "20") if "[20,6," in weights else body, weights)
     if "k = Tanh" in body:
         m.graph.output.append(onnx.helper.make_tensor_value_info("k", 1, ["N", 18, "H", "W"]))
     widths = [
