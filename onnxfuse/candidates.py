@@ -138,7 +138,8 @@ def _candidate(
         return None
     rule = pairs.get((producer.op_type, consumer.op_type))
     reason = compute_bound_reason(both, device, max_intensity)
-    if reason is None and any(_within(chain, producer.op_type, consumer.op_type) for chain in target.chains):
+    ends = producer.op_type, consumer.op_type
+    if reason is None and any(producer.dtype in dtypes and _within(c, *ends) for c, dtypes in target.chains.items()):
         reason = f"{target.name} merges them by itself"
     if reason is None and rule is None:
         reason = "no rule or kernel for it yet"

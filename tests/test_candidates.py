@@ -36,3 +36,10 @@ def test_a_value_with_another_reader_or_an_output_is_no_candidate() -> None:
         outputs="float[64] b, float[64] d, float[64] y",
     )
     assert [c.nodes for c in onnxfuse.analyze(model).candidates] == [("Abs(c)", "Relu(d)")]
+
+
+@pytest.mark.parametrize(("dtype", "by_itself"), [("float", True), ("double", False)])
+def test_a_runtime_merges_in_some_dtypes_only(dtype: str, by_itself: bool) -> None:
+    model = graph("a = Gemm(x, w) y = Relu(a)", inputs=f"{dtype}[8,64] x, {dtype}[64,64] w", outputs=f"{dtype}[8,64] y")
+    (found,) = onnxfuse.analyze(model, target="ort-cpu", max_intensity=1e9).candidates
+    assert (found.reason == "ort-cpu merges them by itself") == by_itself
