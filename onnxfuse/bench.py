@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import json
 import logging
-import math
+import os
 import sys
 import tempfile
 from collections import Counter
@@ -24,14 +24,16 @@ from typing import Any
 
 import numpy as np
 
+from onnxfuse import arguments, gpu, interface, runtime
 from onnxfuse import feeds as fd
-from onnxfuse import gpu, interface, runtime
 from onnxfuse.errors import Finding, ModelError, OnnxfuseError, UsageError
 from onnxfuse.jsonable import plain
 from onnxfuse.model import Source, as_files
+from onnxfuse.ratio import Ratio, paired
 
 log = logging.getLogger(__name__)
 
+_MOST_RUNS = 1_000_000
 PROVIDERS: Mapping[str, tuple[str, ...]] = {
     "cuda": ("CUDAExecutionProvider", "CPUExecutionProvider"),
     "cpu": ("CPUExecutionProvider",),
@@ -55,14 +57,6 @@ class Timing:
     p90_ms: float
     peak_memory: int | None
     nodes_by_provider: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Ratio:
-    """Time of A over time of B: the median over neighbouring turns, and its 95 % interval; None of too few runs."""
-
-    median: float
-    ci95: tuple[float, float] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,41 +96,60 @@ def benchmark(
     Raises MissingDependency where onnxruntime, the provider or its device is not there, UsageError for a bad option,
     ModelError for a file that does not load, Finding where a model does not run on inputs that fit the first.
     """
-    if provider not in PROVIDERS:
+    if not isinstance(provider, str) or provider not in PROVIDERS:
         raise UsageError(f"unknown provider '{provider}'; known: {', '.join(PROVIDERS)}")
-    if runs < 1 or warmup < 0:
-        raise UsageError("runs must be at least 1 and warmup at least 0")
+    runs, warmup = arguments.whole("runs", runs, 1, _MOST_RUNS), arguments.whole("warmup", warmup, 0, _MOST_RUNS)
+    sizes, seed = arguments.sizes("dims", dims), arguments.whole("seed", seed)
     if provider != "cpu":
         gpu.require(runtime.onnxruntime(), PROVIDERS[provider][0])
-    with as_files(*(source for source in (a, b) if source is not None)) as paths:
-        return _benchmark(paths, provider, level, dims or {}, runs, warmup, seed)
+    given = (a,) if b is None else (a, b)
+    with as_files(*given) as paths:
+        files = [_File(path, _name(*pair)) for path, pair in zip(paths, zip(given, "AB", strict=False), strict=True)]
+        return _benchmark(files, provider, level, sizes, runs, warmup, seed)
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A model in a file; name: what the user calls it."""
+
+    path: Path
+    name: str
+
+
+def _name(source: Source, letter: str) -> str:
+    return str(source) if isinstance(source, (str, os.PathLike)) else f"model {letter}"
 
 
 def _benchmark(
-    paths: Sequence[Path], provider: str, level: str, dims: Mapping[str, int], runs: int, warmup: int, seed: int
+    files: Sequence[_File], provider: str, level: str, dims: Mapping[str, int], runs: int, warmup: int, seed: int
 ) -> BenchmarkReport:
-    feeds, placed = _place(paths, provider, level, dims, seed)
-    calls: list[Callable[[], object]] = []
-    memory: list[int | None] = []
-    for path in paths:
-        log.debug("%s: warming up", path)
-        before = _memory(provider)
-        calls.append(_bound(_session(path, provider, level), feeds, "cpu" if provider == "cpu" else "cuda"))
-        for _ in range(max(warmup, 1)):
-            calls[-1]()
-        memory.append(_memory(provider, before))
-    log.debug("timing %d runs of each model", runs)
-    seconds = _race(calls, runs)
+    feeds, placed = _place(files, provider, level, dims, seed)
+
+    def measure(options: Any) -> tuple[np.ndarray, list[int | None]]:
+        calls: list[Callable[[], object]] = []
+        memory: list[int | None] = []
+        for file in files:
+            log.debug("%s: warming up", file.name)
+            before = _memory(provider)
+            session = _session(file, provider, level)
+            calls.append(_bound(session, feeds, "cpu" if provider == "cpu" else "cuda", options))
+            for _ in range(max(warmup, 1)):
+                calls[-1]()
+            memory.append(_memory(provider, before))
+        log.debug("timing %d runs of each model", runs)
+        return _race(calls, runs), memory
+
+    seconds, memory = runtime.interruptible(measure)
     models = []
-    for path, row, peak, nodes in zip(paths, seconds, memory, placed, strict=True):
+    for file, row, peak, nodes in zip(files, seconds, memory, placed, strict=True):
         p10, median, p90 = np.percentile(1e3 * row, (10, 50, 90)).tolist()
-        models.append(Timing(str(path), median, p10, p90, peak, nodes))
-    ratio = _ratio(seconds[0], seconds[1]) if len(paths) == 2 else None
+        models.append(Timing(file.name, median, p10, p90, peak, nodes))
+    ratio = paired(seconds[0], seconds[1]) if len(files) == 2 else None
     device = runtime.cpu_name() if provider == "cpu" else gpu.device_name()
     return BenchmarkReport(provider, device, level, runs, tuple(models), ratio)
 
 
-def _session(path: Path, provider: str, level: str, profile: Path | None = None) -> Any:
+def _session(file: _File, provider: str, level: str, profile: Path | None = None) -> Any:
     ort = runtime.onnxruntime()
     options = runtime.options(level)
     if profile:
@@ -146,11 +159,13 @@ def _session(path: Path, provider: str, level: str, profile: Path | None = None)
     if provider != "cpu":
         ort.set_default_logger_severity(4)  # a provider that does not load is told below, in one line
     try:
-        session = ort.InferenceSession(str(path), options, providers=wanted, enable_fallback=0)
+        session = runtime.session(file.path, options, wanted)
+    except OnnxfuseError:
+        raise
     except Exception as error:
         if provider != "cpu" and gpu.loading_error(ort, wanted[0]):
             raise gpu.unusable(ort, wanted[0]) from error
-        raise ModelError(f"{path}: onnxruntime does not load it: {runtime.first_line(error)}") from error
+        raise ModelError(f"{file.name}: onnxruntime does not load it: {runtime.first_line(error)}") from error
     finally:
         if provider != "cpu":
             ort.set_default_logger_severity(2)  # onnxruntime's default
@@ -160,7 +175,7 @@ def _session(path: Path, provider: str, level: str, profile: Path | None = None)
 
 
 def _place(
-    paths: Sequence[Path], provider: str, level: str, dims: Mapping[str, int], seed: int
+    files: Sequence[_File], provider: str, level: str, dims: Mapping[str, int], seed: int
 ) -> tuple[fd.Feeds, list[dict[str, int]]]:
     """Feeds under which all models run, and for each how many nodes ran on which provider.
 
@@ -169,20 +184,20 @@ def _place(
     feeds: fd.Feeds | None = None
     placed = []
     with tempfile.TemporaryDirectory() as scratch:
-        for i, path in enumerate(paths):
-            log.debug("%s: counting nodes", path)
-            session = _session(path, provider, level, Path(scratch, str(i)))
+        for i, file in enumerate(files):
+            log.debug("%s: counting nodes", file.name)
+            session = _session(file, provider, level, Path(scratch, str(i)))
             try:
                 if feeds is None:
                     attempt = partial(runtime.run, session)
-                    _, feeds, _ = runtime.find_feeds(attempt, interface.read(path), dims, seed, typical=True)
+                    _, feeds, _ = runtime.find_feeds(attempt, interface.read(file.path), dims, seed, typical=True)
                 else:
                     runtime.run(session, feeds)
             except OnnxfuseError:
                 raise
             except Exception as error:
                 line = runtime.first_line(error)
-                raise Finding(f"{path}: does not run on the inputs of {paths[0]}: {line}") from error
+                raise Finding(f"{file.name}: does not run on the inputs of {files[0].name}: {line}") from error
             finally:
                 profile = session.end_profiling()
             placed.append(_count(json.loads(Path(profile).read_bytes())))
@@ -199,14 +214,14 @@ def _count(events: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     return dict(Counter(sorted(nodes.values())))
 
 
-def _bound(session: Any, feeds: fd.Feeds, device: str) -> Callable[[], object]:
-    """One run with inputs and outputs on the device, finished when it returns.
+def _bound(session: Any, feeds: fd.Feeds, device: str, options: Any) -> Callable[[], object]:
+    """One run with inputs and outputs on the device, finished when it returns. options: of every run.
 
     onnxruntime binds neither strings nor sequences as inputs, nor outputs whose rank is declared wrongly; such a model
     runs as for a caller without binding.
     """
     if any(isinstance(value, list) or value.dtype.kind == "O" for value in feeds.values()):
-        return partial(session.run, None, feeds)
+        return partial(session.run, None, feeds, options)
     binding = session.io_binding()
     for name, value in feeds.items():
         binding.bind_ortvalue_input(name, runtime.to_ort(value, device))
@@ -215,14 +230,14 @@ def _bound(session: Any, feeds: fd.Feeds, device: str) -> Callable[[], object]:
         binding.bind_output(port.name, device if numeric else "cpu")
 
     def run() -> None:
-        session.run_with_iobinding(binding)
+        session.run_with_iobinding(binding, options)
         binding.synchronize_outputs()
 
     try:
         run()
         run()  # an output that the first run made is checked by the second
     except Exception:  # noqa: BLE001 - a wrongly declared rank of an output, which stops nobody but who binds it
-        return partial(session.run, None, feeds)
+        return partial(session.run, None, feeds, options)
     return run
 
 
@@ -235,35 +250,6 @@ def _race(calls: Sequence[Callable[[], object]], runs: int) -> np.ndarray:
             calls[j]()
             seconds[j, i] = perf_counter() - start
     return seconds
-
-
-def _ratio(a: np.ndarray, b: np.ndarray) -> Ratio:
-    """Median of A/B over turns A B B A, with an interval.
-
-    A B and B A are taken together because the second place in a pair may be the better one, and because a steady drift
-    cancels so.
-    """
-    whole = len(a) - len(a) % 2 or 1
-    turns = a[:whole].reshape(-1, min(2, whole)).sum(1) / b[:whole].reshape(-1, min(2, whole)).sum(1)
-    return Ratio(float(np.median(turns)), _interval(turns))
-
-
-def _interval(values: np.ndarray) -> tuple[float, float] | None:
-    """A 95 % interval for the median from the order statistics; None of fewer than 6 values, which have none.
-
-    The k-th smallest and the k-th largest of n values hold the median between them unless fewer than k values lie on
-    one side of it: with probability 1 - 2·P(Binomial(n, 1/2) < k), whatever the distribution (Conover, Practical
-    Nonparametric Statistics, 1999, section 3.2). k is the largest for which that is at least 95 %. A percentile
-    bootstrap of so few values holds it less often than it says.
-    """
-    n, k, below = len(values), 0, 0.0
-    while True:
-        below += math.exp(math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) - n * math.log(2))
-        if below > 0.025:
-            break
-        k += 1
-    ordered = np.sort(values).tolist()
-    return (ordered[k - 1], ordered[n - k]) if k else None
 
 
 def _memory(provider: str, before: int | None = None) -> int | None:

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from onnxfuse import runtime, storage
-from onnxfuse.errors import ModelError
+from onnxfuse.errors import ModelError, OnnxfuseError
 from onnxfuse.model import Model, Source
 
 # From that many bytes of weights they go into a file of their own: constants that onnxruntime folds can make the saved
@@ -46,7 +46,7 @@ def executed(source: Source, level: str = "all") -> Iterator[Model]:
         path = original.path or scratch / "model.onnx"
         if original.path is None:
             original.save(path)
-        saved = scratch / f"{path.stem}.executed.onnx"
+        saved = scratch / "executed.onnx"
         _save(original, path, level, saved)
         # Not `load`: onnx refuses what onnxruntime may do, such as LayerNormalization in a graph of opset 12.
         yield Model(storage.read(saved), saved, original.name)
@@ -63,7 +63,9 @@ def _save(original: Model, path: Path, level: str, saved: Path) -> None:
         options.add_session_config_entry(f"{prefix}file_name", f"{saved.name}.data")
         options.add_session_config_entry(f"{prefix}min_size_in_bytes", str(_SEPARATE_TENSOR))
     try:
-        runtime.onnxruntime().InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        runtime.session(path, options, ["CPUExecutionProvider"])
+    except OnnxfuseError:
+        raise
     except Exception as error:  # onnxruntime's errors have no one base class
         who = original.name or "the model"
         raise ModelError(f"{who}: onnxruntime does not load it: {runtime.first_line(error)}") from error

@@ -6,6 +6,7 @@ path → Model → Facts → Costs → Plan → (Model, edits) → Verdict → f
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnxfuse import analysis, devices, roofline, targets
+from onnxfuse import analysis, arguments, devices, roofline, targets
 from onnxfuse.analysis import Analysis, Dims
 from onnxfuse.binding import bind, misfit
 from onnxfuse.cost import costs
@@ -121,19 +122,21 @@ def analyze(
     target: "ort-cuda" where none is given; with `as_executed` only "ort-cpu".
     Raises OnnxfuseError for bad input.
     """
-    _check_limits(max_intensity)
-    goal = targets.find(target or ("ort-cpu" if as_executed else "ort-cuda"))
+    sizes, as_executed = arguments.sizes("dims", dims), arguments.flag("as_executed", as_executed)
+    most = None if max_intensity is None else arguments.number("max_intensity", max_intensity, zero=False)
+    copy = None if annotate is None else arguments.path("annotate", annotate)
+    goal = _target(("ort-cpu" if as_executed else "ort-cuda") if target is None else target)
     if as_executed and goal.name != "ort-cpu":
         raise UsageError(f"as executed is the graph that the CPU provider runs: target ort-cpu, not {goal.name}")
-    machine = roofline.find_device(device or goal.device)
+    machine = _device(goal.device if device is None else device)
     with _graph(model, as_executed) as source:
-        bound = bind(source, dims or {})
-        sized = analysis.of_model(source, goal, machine, bound, max_intensity)
+        bound = bind(source, sizes)
+        sized = analysis.of_model(source, goal, machine, bound, most)
         sized = replace(sized, as_executed=as_executed, misfit=misfit(source, bound))
         report = analysis.with_formulas(sized, source, bound)
-        if annotate is not None:
+        if copy is not None:
             analysis.annotate(source, sized.nodes, bound.facts, machine)
-            source.save(annotate)
+            source.save(copy)
     return report
 
 
@@ -159,11 +162,14 @@ def _load(source: Source) -> Model:
     return model
 
 
-def _check_limits(max_intensity: float | None, seed: int = 0) -> None:
-    if max_intensity is not None and not max_intensity > 0:  # not true of NaN either
-        raise UsageError(f"max_intensity is {max_intensity}; give a number of FLOP/byte above 0")
-    if seed < 0:
-        raise UsageError(f"seed is {seed}; give 0 or a larger whole number")
+def _target(name: object) -> targets.Target:
+    arguments.kind("target", name, (str, targets.Target), f"the name of a target: {', '.join(targets.names())}")
+    return targets.find(name)  # type: ignore[arg-type]
+
+
+def _device(name: object) -> devices.Device:
+    arguments.kind("device", name, (str, os.PathLike, devices.Device), "the name of a device or the path of its file")
+    return roofline.find_device(name)  # type: ignore[arg-type]
 
 
 def optimize(
@@ -191,18 +197,21 @@ def optimize(
     from onnxfuse.rules import select
 
     started = time.perf_counter()
-    _check_limits(max_intensity, seed)
-    goal = targets.find(target)
-    machine = roofline.find_device(device or goal.device)
-    chosen_rules = select(rules, exclude)
+    sizes, seed, verify = arguments.sizes("dims", dims), arguments.whole("seed", seed), arguments.flag("verify", verify)
+    most = None if max_intensity is None else arguments.number("max_intensity", max_intensity, zero=False)
+    target_file = None if out is None else arguments.path("out", out)
+    goal = _target(target)
+    machine = _device(goal.device if device is None else device)
+    only = None if rules is None else arguments.names("rules", rules)
+    chosen_rules = select(only, arguments.names("exclude", exclude))
     source = _load(model)
-    if out is not None:
-        files.check(Path(out))
+    if target_file is not None:
+        files.check(target_file)
     program = source.program
-    bound = bind(source, dims or {})
+    bound = bind(source, sizes)
     free = bound.dims or program.overridable
     known = infer(program, {}, source.array, general=True) if free else bound.facts
-    optimizer = Optimizer(source, goal, machine, known, bound, chosen_rules, max_intensity)
+    optimizer = Optimizer(source, goal, machine, known, bound, chosen_rules, most)
 
     @cache
     def before() -> roofline.Execution:
@@ -213,12 +222,12 @@ def optimize(
         changed = infer(source.program, bound.dims, source.array)
         return run_totals(source.program, changed, costs(changed), goal, machine)
 
-    outcome = optimizer.run(None if out is None else Path(out), dims or {}, seed, verify, measure)
-    if out is not None:
-        source.save(out)
+    outcome = optimizer.run(target_file, sizes, seed, verify, measure)
+    if target_file is not None:
+        source.save(target_file)
     return Result(
         source.name,
-        None if out is None else str(out),
+        None if target_file is None else str(target_file),
         goal.name,
         machine.name,
         bound.dims,

@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from onnxfuse import devices, feeds, interface, roofline, runtime, trace
+from onnxfuse import arguments, devices, feeds, interface, roofline, runtime, trace
 from onnxfuse.cost import costs
-from onnxfuse.errors import UsageError
 from onnxfuse.executed import executed
 from onnxfuse.execution import label
 from onnxfuse.facts import Facts, free_dims, infer
@@ -121,6 +120,7 @@ def benchmark_nodes(
     Raises UsageError for a bad option, MissingDependency without onnxruntime, ModelError for a model that does not
     load, Finding where no inputs are found under which it runs.
     """
+    arguments.kind("device", device, (str, os.PathLike, devices.Device), "the name of a device or the path of its file")
     machine = roofline.find_device(device)
     return compare(profile(model, level=level, dims=dims, runs=runs, warmup=warmup, seed=seed), machine)
 
@@ -135,13 +135,13 @@ def profile(
     seed: int = 0,
 ) -> Profile:
     """The measured half of `benchmark_nodes`, with the same arguments and errors."""
-    if runs < 1 or warmup < 0:
-        raise UsageError("runs must be at least 1 and warmup at least 0")
+    runs, warmup = arguments.whole("runs", runs, 1), arguments.whole("warmup", warmup)
+    sized, seed = arguments.sizes("dims", dims), arguments.whole("seed", seed)
     times: dict[int, list[float]] = defaultdict(list)
     with executed(model, level) as graph, tempfile.TemporaryDirectory() as folder:
         session = trace.session(str(graph.path), "disabled", Path(folder))
         attempt, known = partial(runtime.run, session), interface.of(graph.proto)
-        binding, inputs, _ = runtime.find_feeds(attempt, known, dims or {}, seed, typical=True)
+        binding, inputs, _ = runtime.find_feeds(attempt, known, sized, seed, typical=True)
         for _ in range(warmup + runs):
             runtime.run(session, inputs)
         for kernel in trace.kernels(session):
@@ -150,7 +150,7 @@ def profile(
         facts = infer(graph.program, sizes, graph.array)
     medians = {i: statistics.median(seconds[-runs:]) for i, seconds in times.items()}
     name = str(model) if isinstance(model, (str, os.PathLike)) else None
-    assumed = tuple(key for key in sizes if key not in (dims or {}))
+    assumed = tuple(key for key in sizes if key not in sized)
     return Profile(name, level, runs, sizes, assumed, facts, medians)
 
 

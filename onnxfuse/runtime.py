@@ -8,18 +8,21 @@ import math
 import os
 import platform
 import re
-import threading
-from collections.abc import Callable, Iterator, Mapping
+import resource
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from onnx import TensorProto, helper
 
 from onnxfuse import feeds as fd
+from onnxfuse import interruption, storage
 from onnxfuse.errors import Finding, MissingDependency, UsageError
 from onnxfuse.interface import Interface
 
@@ -40,11 +43,18 @@ _PATIENCE = 8  # further tries for inputs with a finite output, once some run
 
 
 _SECONDS = 300.0  # of one run; no model that is worth verifying takes as long
+_ROOM = 512 << 20  # bytes of address space that onnxruntime, the heaps of its threads and some small sessions take
+_SESSION_ROOM = 32 << 20  # of a further session, beside twice the model while it is made
+_STATM = Path("/proc/self/statm")  # Linux: the size of the process in pages
+
+T = TypeVar("T")
 
 
 def onnxruntime() -> ModuleType:
-    """The onnxruntime module. Raises MissingDependency with what to install."""
+    """The onnxruntime module. Raises MissingDependency with what to install, or where there is no memory for it."""
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # read as it loads: since 1.29 its Linux wheels send by default
+    if "onnxruntime" not in sys.modules:
+        _require_memory(_ROOM)
     try:
         import onnxruntime
     except ImportError as error:
@@ -59,7 +69,7 @@ def onnxruntime() -> ModuleType:
 def options(level: str) -> Any:
     """Session options: silent, threads that sleep between runs, the optimization level by name. Raises UsageError."""
     ort = onnxruntime()
-    if level not in LEVELS:
+    if not isinstance(level, str) or level not in LEVELS:
         raise UsageError(f"unknown level '{level}'; known: {', '.join(LEVELS)}")
     made = ort.SessionOptions()
     made.log_severity_level = 4
@@ -79,9 +89,35 @@ def cpu_session(model: Path | bytes, level: str, *, mapped: bool = False) -> Any
     made.intra_op_num_threads = 2
     if mapped:
         made.add_session_config_entry("session.disable_prepacking", "1")
-    return onnxruntime().InferenceSession(
-        model if isinstance(model, bytes) else str(model), made, providers=["CPUExecutionProvider"]
-    )
+    return session(model, made, ["CPUExecutionProvider"])
+
+
+def session(model: Path | bytes, options: Any, providers: Sequence[str]) -> Any:
+    """A session of a file, whatever its name, or of a serialized model. Raises what onnxruntime raises,
+    MissingDependency where the process may not take the memory.
+    """
+    make = partial(onnxruntime().InferenceSession, sess_options=options, providers=list(providers), enable_fallback=0)
+    if isinstance(model, bytes):
+        _require_memory(_SESSION_ROOM + 2 * len(model))
+        return make(model)
+    _require_memory(_SESSION_ROOM + 2 * model.stat().st_size)
+    with storage.utf8(model) as path:
+        return make(str(path))
+
+
+def _require_memory(need: int) -> None:
+    """Raises MissingDependency where a limit on the address space (`ulimit -v`) leaves fewer bytes: onnxruntime might
+    abort the process.
+    """
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit == resource.RLIM_INFINITY or not _STATM.exists():
+        return
+    left = limit - int(_STATM.read_text().split()[0]) * resource.getpagesize()
+    if left < need:
+        raise MissingDependency(
+            f"not enough memory: onnxruntime needs {need >> 20} MiB of address space, and the limit on the process "
+            f"(ulimit -v) leaves {max(left, 0) >> 20} MiB"
+        )
 
 
 def run(session: Any, feeds: fd.Feeds) -> Outputs:
@@ -102,18 +138,16 @@ class Endless(Finding):
 
 def _within_limit(run: Callable[..., list[Any]], feeds: Mapping[str, Any]) -> list[Any]:
     """Runs a session; raises Endless where it takes too long."""
-    options = onnxruntime().RunOptions()
-    timer = threading.Timer(_SECONDS, setattr, (options, "terminate", True))
-    timer.daemon = True
-    timer.start()
     try:
-        return run(None, feeds, options)
-    except Exception as error:
-        if options.terminate:
-            raise Endless(f"the model still ran after {_SECONDS:.0f} s, and was ended") from error
-        raise
-    finally:
-        timer.cancel()
+        return interruptible(lambda options: run(None, feeds, options), _SECONDS)
+    except TimeoutError as error:
+        raise Endless(f"the model still ran after {_SECONDS:.0f} s, and was ended") from error
+
+
+def interruptible(work: Callable[[Any], T], seconds: float | None = None) -> T:
+    """What work makes of the options for its runs: they end at Ctrl-C, and after so many seconds in a TimeoutError."""
+    options = onnxruntime().RunOptions()
+    return interruption.call(partial(work, options), partial(setattr, options, "terminate", True), seconds)
 
 
 def to_ort(value: Any, device: str = "cpu") -> Any:
@@ -175,9 +209,12 @@ def cpu_name() -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of a message, without onnxruntime's "[ONNXRuntimeError] : 1 : FAIL : "."""
+    """The first line of a message, without onnxruntime's "[ONNXRuntimeError] : 1 : FAIL : ", and without the name of
+    the file that it loads, which need not be one that the user knows.
+    """
     text = str(error).strip().split("\n", 1)[0]
-    return re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text)[:300] or type(error).__name__
+    text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text)
+    return re.sub(r"^Load model from .*? failed: ?", "", text)[:300] or type(error).__name__
 
 
 def _from_ort(value: Any) -> Any:

@@ -8,11 +8,12 @@ twice, unknown operators and attributes are refused: no rewrite could be trusted
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import threading
+from contextlib import nullcontext
 from functools import cache
+from pathlib import Path
 
 import onnx
 from google.protobuf.descriptor_pb2 import FileDescriptorProto  # type: ignore[import-untyped]
@@ -23,7 +24,7 @@ from onnx import TensorProto, checker, defs
 
 from onnxfuse import ir
 from onnxfuse.errors import ModelError
-from onnxfuse.storage import serialized, tensors
+from onnxfuse.storage import serialized, tensors, utf8
 
 _RUNTIME_DOMAINS = ("com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc")  # onnxruntime imports them itself
 _CHECKED_FROM = 4  # IR version: the checker's older rules only bind names that runtimes do not need
@@ -53,7 +54,7 @@ def check(proto: onnx.ModelProto, name: str) -> None:
         if value.type.tensor_type.elem_type not in TensorProto.DataType.values():
             raise ModelError(f"{name}: '{value.name}' has the unknown dtype {value.type.tensor_type.elem_type}")
         dims = value.type.tensor_type.shape.dim
-        if math.prod(d.dim_value for d in dims if d.dim_value > 0) >= 1 << 63:
+        if tensors.elements([d.dim_value for d in dims if d.dim_value > 0]) is None:
             raise ModelError(f"{name}: '{value.name}' has more elements than 64 bits can count")
     try:
         check_quietly(_checkable(proto))
@@ -97,7 +98,8 @@ def check_quietly(model: onnx.ModelProto | str) -> None:
         silent = os.open(os.devnull, os.O_WRONLY)
         try:
             os.dup2(silent, 1)
-            checker.check_model(model)
+            with utf8(Path(model)) if isinstance(model, str) else nullcontext(model) as known:
+                checker.check_model(known if isinstance(known, onnx.ModelProto) else str(known))
         finally:
             os.dup2(kept, 1)
             os.close(kept)

@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from onnxfuse import interface
-from onnxfuse.errors import Finding, UsageError
+from onnxfuse import arguments, interface
+from onnxfuse.errors import Finding
 from onnxfuse.model import Source, as_files
 from onnxfuse.reference import Reference, Verdict, open_session, refused, static_problem
 
@@ -32,12 +32,10 @@ def verify(
     tolerance: allowed error relative to an output's scale, instead of the one of the model's dtype.
     Raises OnnxfuseError for bad input.
     """
-    if tolerance is not None and not tolerance >= 0:
-        raise UsageError(f"tolerance is {tolerance}; give 0 or a larger number")
-    if seed < 0:
-        raise UsageError(f"seed is {seed}; give 0 or a larger whole number")
+    sizes, seed = arguments.sizes("dims", dims), arguments.whole("seed", seed)
+    allowed = None if tolerance is None else arguments.number("tolerance", tolerance, zero=True)
     with as_files(a, b) as (original, other):
-        return compare(original, other, dims=dims, seed=seed, tolerance=tolerance)
+        return compare(original, other, dims=sizes, seed=seed, tolerance=allowed)
 
 
 def compare(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -243,7 +245,7 @@ def test_benchmark_node_by_node() -> None:
     assert (report["model"], report["device"], report["runs"]) == (str(EXAMPLE), "avx2_core", 2)
     assert report["nodes"] and {"spearman", "ratio", "works", "dims"} <= report.keys()
     said = onnxfuse("benchmark", EXAMPLE, "--per-node", "--runs", 2).stdout
-    assert "rank correlation" in said and "level all" in said
+    assert "rank correlation" in said and "level all" in " ".join(said.split())  # the processor's name may make it wrap
 
 
 @pytest.mark.parametrize(
@@ -273,6 +275,37 @@ def test_verify_finds_a_difference_and_ends_with_1(tmp_path: Path) -> None:
     onnx.save(other, tmp_path / "b.onnx")
     result = onnxfuse("verify", EXAMPLE, tmp_path / "b.onnx")
     assert result.returncode == 1 and "DIFFERENT" in result.stdout and result.stderr == ""
+
+
+def never_runs(folder: Path) -> Path:
+    """A model that the checker takes, and onnxruntime refuses whatever it is fed: 16 elements are no 7."""
+    model = graph(
+        "t = Conv(x, w) r = Relu(t) y = Reshape(r, s)",
+        inputs="float[1,1,4,4] x, float[1,1,1,1] w, int64[1] s",
+        outputs="float[7] y",
+    )
+    del model.graph.input[1:]
+    model.graph.initializer.append(numpy_helper.from_array(np.ones((1, 1, 1, 1), np.float32), "w"))
+    model.graph.initializer.append(numpy_helper.from_array(np.array([7]), "s"))
+    onnx.save(model, folder / "m.onnx")
+    return folder / "m.onnx"
+
+
+@pytest.mark.parametrize("command", ["optimize", "benchmark", "per node"])
+def test_a_finding_is_one_json_object_too(command: str, tmp_path: Path) -> None:
+    """Whoever parses stdout gets an object, whoever reads stderr a line, whoever asks for the code a 1."""
+    model, out = never_runs(tmp_path), tmp_path / "o.onnx"
+    arguments = {
+        "optimize": ["optimize", model, out],
+        "benchmark": ["benchmark", model, "--provider", "cpu"],
+        "per node": ["benchmark", model, "--per-node"],
+    }[command]
+    plain, data = onnxfuse(*arguments), onnxfuse(*arguments, "--json")
+    assert (plain.returncode, data.returncode, plain.stdout) == (1, 1, "")
+    assert plain.stderr == data.stderr and plain.stderr.count("\n") == 1
+    found = json.loads(data.stdout)
+    assert found == {"ok": False, "reason": plain.stderr.removeprefix("onnxfuse: ").strip()}
+    assert not out.exists()
 
 
 def test_dry_run_writes_nothing_and_explain_gives_reasons(tmp_path: Path) -> None:
@@ -340,10 +373,40 @@ def test_help_version_devices_and_rules() -> None:
     assert [r["name"] for r in listed] == list(all_rules()) and all(r["doc"] and r["of"] for r in listed)
 
 
+def on_a_terminal(*arguments: object, **environment: str) -> str:
+    """What a terminal of that kind gets to see, stdout and stderr."""
+    master, slave = pty.openpty()
+    command = [sys.executable, "-m", "onnxfuse", *map(str, arguments)]
+    with subprocess.Popen(command, stdout=slave, stderr=slave, env={**os.environ, **environment}) as process:
+        os.close(slave)
+        seen = b""
+        with suppress(OSError):  # Linux: the other end is closed
+            while part := os.read(master, 65536):
+                seen += part
+    os.close(master)
+    assert process.returncode == 0, seen
+    return seen.decode()
+
+
+@pytest.mark.parametrize("command", [["analyze", EXAMPLE], ["rules"], ["devices"]], ids=lambda c: c[0])
+def test_colours_are_for_terminals_whose_users_want_them(command: list[object]) -> None:
+    wanted = {"TERM": "xterm", "NO_COLOR": ""}  # empty: as if it were not there (no-color.org)
+    assert "\x1b[1m" in on_a_terminal(*command, **wanted)
+    for unwanted in ({"TERM": "dumb", "NO_COLOR": ""}, {"TERM": "xterm", "NO_COLOR": "1"}):
+        assert "\x1b" not in on_a_terminal(*command, **unwanted)
+
+
 @pytest.mark.parametrize("width", [60, 80])
 def test_the_rules_fit_the_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     assert max(map(len, onnxfuse("rules").stdout.splitlines())) <= width
+
+
+@pytest.mark.parametrize("columns", ["1", "-5", "wide", "999999999"])
+def test_what_columns_says_may_be_anything(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    done = onnxfuse("analyze", EXAMPLE)
+    assert done.returncode == 0 and max(map(len, done.stdout.splitlines())) <= 1000
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "| true", "2>/dev/full"])
@@ -488,3 +551,97 @@ def test_analyze_as_executed_says_what_onnxruntime_refuses(tmp_path: Path) -> No
     result = onnxfuse("analyze", tmp_path / "odd.onnx", "--as-executed")
     assert result.returncode == 2 and result.stdout == ""
     assert len(result.stderr.splitlines()) == 1 and "odd.onnx: onnxruntime does not load it" in result.stderr
+
+
+def in_a_deleted_folder(tmp_path: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    folder, words = tmp_path / "gone", " ".join(map(str, arguments))
+    folder.mkdir()
+    line = f"cd {folder}; rmdir {folder}; {sys.executable} -m onnxfuse {words}"
+    environment = os.environ | {"PYTHONPATH": str(MODELS.parent)}
+    return subprocess.run(
+        ["bash", "-c", line], capture_output=True, text=True, env=environment, check=False, timeout=120
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["analyze", "m.onnx"], ["analyze", EXAMPLE, "--annotate", "a.onnx"], ["optimize", EXAMPLE, "o.onnx"],
+        ["verify", "m.onnx", EXAMPLE], ["benchmark", "m.onnx", "--provider", "cpu"], ["devices", "--measure", "d.toml"],
+    ],
+    ids=lambda a: a[0],
+)  # fmt: skip
+def test_a_working_directory_that_was_deleted(arguments: list[object], tmp_path: Path) -> None:
+    """Nothing relative can be found there, which is not the fault of the name that was given."""
+    assert_refused(in_a_deleted_folder(tmp_path, *arguments), "the working directory does not exist any more")
+
+
+def test_an_absolute_path_needs_no_working_directory(tmp_path: Path) -> None:
+    done = in_a_deleted_folder(tmp_path, "optimize", EXAMPLE, tmp_path / "o.onnx")
+    assert (done.returncode, done.stderr) == (0, "") and (tmp_path / "o.onnx").exists()
+
+
+# --- names that are not UTF-8 ---
+
+ODD = os.fsdecode(b"m\xff.onnx")
+
+
+def odd_models(folder: Path) -> dict[str, Path]:
+    """A file of such a name, and one with external data in a folder of such a name."""
+    (folder / ODD).write_bytes((MODELS / "small_resnet.onnx").read_bytes())
+    inner = folder / os.fsdecode(b"d\xff")
+    inner.mkdir()
+    onnx.save(onnx.load(MODELS / "small_resnet.onnx"), folder / "m.onnx", save_as_external_data=True,
+              location="m.data", size_threshold=0)  # fmt: skip
+    for name in ("m.onnx", "m.data"):
+        (folder / name).rename(inner / name)
+    return {"file": folder / ODD, "folder": inner / "m.onnx"}
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+@pytest.mark.parametrize(
+    "arguments",
+    [["analyze"], ["analyze", "--as-executed"], ["benchmark", "--provider", "cpu", "--runs", "2"],
+     ["benchmark", "--per-node", "--runs", "2"]],
+    ids=" ".join,
+)  # fmt: skip
+def test_names_that_are_not_utf8(arguments: list[str], kind: str, tmp_path: Path) -> None:
+    model = odd_models(tmp_path)[kind]
+    before = sorted(tmp_path.rglob("*"))
+    for options in ([], ["--json"]):
+        done = onnxfuse(arguments[0], model, *arguments[1:], *options)
+        assert done.returncode == 0, done.stderr
+        assert "onnxfuse-" not in done.stdout + done.stderr  # no name of a link
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_reports_of_names_that_are_not_utf8(tmp_path: Path) -> None:
+    model = odd_models(tmp_path)["file"]
+    odd = [tmp_path / os.fsdecode(b"r\xff" + end) for end in (b".html", b".csv", b".onnx")]
+    done = onnxfuse("analyze", model, "--plot", odd[0], "--csv", odd[1], "--annotate", odd[2])
+    assert done.returncode == 0, done.stderr
+    assert all(path.stat().st_size for path in odd)
+    done = onnxfuse("optimize", model, tmp_path / "o.onnx", "--no-verify", "--report", odd[0], "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["model"] == str(model).replace("\udcff", "?")
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_models_of_names_that_are_not_utf8_are_verified(kind: str, tmp_path: Path) -> None:
+    model = odd_models(tmp_path)[kind]
+    out = model.parent / os.fsdecode(b"o\xff.onnx") if kind == "file" else model.parent / "o.onnx"
+    done = onnxfuse("optimize", model, out, "--json")
+    assert done.returncode == 0 and json.loads(done.stdout)["verify"]["ok"], done.stderr
+    assert onnxfuse("verify", model, out).returncode == 0
+    names = {p.name for p in tmp_path.rglob("*")}
+    assert names == {ODD, os.fsdecode(b"d\xff"), "m.onnx", "m.data", out.name}
+
+
+def test_external_data_beside_a_name_that_is_not_utf8_is_refused_in_one_line(tmp_path: Path) -> None:
+    """No link of another name can stand where its data is."""
+    inner = odd_models(tmp_path)["folder"]
+    model = inner.rename(inner.parent / ODD)
+    assert onnxfuse("analyze", model).returncode == 0
+    assert_refused(onnxfuse("benchmark", model, "--provider", "cpu"), "not UTF-8; rename it")
+    assert_refused(onnxfuse("analyze", model, "--as-executed"), "not UTF-8; rename it")
+    assert_refused(onnxfuse("verify", model, model), "not UTF-8; rename it")

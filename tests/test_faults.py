@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,7 +26,7 @@ import pytest
 from support import graph, with_weights
 
 import onnxfuse
-from onnxfuse import storage
+from onnxfuse import interruption, storage
 from onnxfuse.errors import OutputError
 from onnxfuse.storage import files
 
@@ -60,11 +61,12 @@ def external(folder: Path, model: onnx.ModelProto) -> Path:
 AT_EVERY_STEP = """
 import json, os, sys
 from pathlib import Path
-from onnxfuse import cli, storage
+from onnxfuse import storage
+from onnxfuse.__main__ import main
 source, out, sign = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 old = out.read_bytes()
 sys.argv = ["onnxfuse", "optimize", str(source), str(out), *sys.argv[4:]]
-import onnxfuse.pipeline, onnxfuse.optimizer, onnxfuse.report.text, onnxfuse.report.progress, onnxruntime
+import onnxfuse.cli, onnxfuse.pipeline, onnxfuse.optimizer, onnxfuse.report.text, onnxfuse.report.progress, onnxruntime
 from onnxfuse.rules import all_rules
 all_rules()
 STEPS = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "fcntl.flock"}
@@ -78,7 +80,7 @@ def run(step):
             if seen == step:
                 os.kill(os.getpid(), sign)
     sys.addaudithook(hook)
-    cli.main()
+    main()
 
 for step in range(1, 1000):
     reader, writer = os.pipe()
@@ -303,9 +305,9 @@ def test_a_full_disk(kind: str, options: tuple[str, ...], small_disk: Path, tmp_
     source = external(tmp_path, onnx.load(EXAMPLE)) if kind == "external" else EXAMPLE
     (small_disk / "o.onnx").write_bytes(b"old")
     (small_disk / "filler").write_bytes(bytes(52_000))  # three pages are left
-    assert_refused(
-        cli("optimize", source, small_disk / "o.onnx", *options), "cannot be written: No space left on device"
-    )
+    done = cli("optimize", source, small_disk / "o.onnx", *options)
+    assert_refused(done, "cannot be written: No space left on device")
+    assert str(small_disk) in done.stderr and ".onnxfuse-" not in done.stderr  # the folder, and no temporary name
     (small_disk / "filler").unlink()
     assert contents(small_disk) == {"o.onnx": b"old"}
 
@@ -421,7 +423,137 @@ def test_three_processes_write_one_output(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["o.onnx"] and (tmp_path / "o.onnx").read_bytes() in whole
 
 
+def test_a_save_that_fails_leaves_the_data_that_another_writer_has_begun_to_use(tmp_path: Path) -> None:
+    """The other one finishes amid the first one's work, into the same folder with the same data file."""
+    (tmp_path / "in").mkdir()
+    stored, out = storage.read(external(tmp_path / "in", onnx.load(EXAMPLE))), tmp_path / "out"
+    out.mkdir()
+
+    def stream(_: object) -> None:
+        storage.copy(stored, out / "b.onnx")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(OutputError, match=r"a\.onnx: cannot be written: No space left"):
+        storage._save(stored, out / "a.onnx", stream)
+    assert contents(out) == {"b.onnx": (tmp_path / "in" / "m.onnx").read_bytes(),
+                             "m.data": (tmp_path / "in" / "m.data").read_bytes()}  # fmt: skip
+    onnx.checker.check_model(out / "b.onnx")  # it refuses a data file of several names
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_two_writers_at_once_with_other_data_of_one_name(
+    links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one to finish is refused; the first one's model keeps its data."""
+    if not links:
+
+        def refuse(*_: object) -> None:
+            raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+        monkeypatch.setattr(os, "link", refuse)
+    (tmp_path / "in").mkdir()
+    stored, out = storage.read(external(tmp_path / "in", onnx.load(EXAMPLE))), tmp_path / "out"
+    out.mkdir()
+    with pytest.raises(OutputError, match=r"m\.data: another file of this name is there"):
+        storage._save(stored, out / "a.onnx", lambda _: (out / "m.data").write_bytes(b"another model's") and None)
+    assert contents(out) == {"m.data": b"another model's"}
+
+
+# --- Ctrl-C ---
+
+# The command line, interrupted as it begins to import a module, or to run a model whose loop never ends.
+AT_AN_IMPORT = """
+import os, signal, sys
+wanted = sys.argv[1]
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == wanted:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupt())
+from onnxfuse.__main__ import main
+sys.argv = ["onnxfuse", *sys.argv[2:]]
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["onnxfuse.cli", "click", "onnxfuse.cli.output", "onnx", "numpy"])
+def test_an_interrupt_while_modules_are_imported_is_one_line(module: str) -> None:
+    command = [sys.executable, "-c", AT_AN_IMPORT, module, "analyze", str(EXAMPLE)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "onnxfuse: interrupted\n")
+
+
+def endless(folder: Path) -> Path:
+    """A loop whose condition stays true, without a trip count."""
+    body = """t = Constant <value = bool {1}> ()
+              y = Loop ("", t, x) <body = b (int64 i, bool c, float[4] v) => (bool d, float[4] w)
+                                          { d = Identity(c) w = Relu(v) }>"""
+    onnx.save(graph(body, inputs="float[4] x", outputs="float[4] y"), folder / "endless.onnx")
+    return folder / "endless.onnx"
+
+
+@pytest.mark.parametrize("command", ["verify", "benchmark"])
+def test_an_interrupt_ends_a_run_inside_onnxruntime(command: str, tmp_path: Path) -> None:
+    """Sent once the process computes: what is waited for would take 300 s, which is the time limit of a run."""
+    model = endless(tmp_path)
+    arguments = [str(model), str(model)] if command == "verify" else [str(model), "--provider", "cpu"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "onnxfuse", "-v", command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    assert busy(process.pid)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=60)
+    assert (process.returncode, *said) == (130, "", "onnxfuse: interrupted\n")
+
+
+def busy(process: int) -> bool:
+    """Waits until some thread of a process has computed for seconds: as no import does, nor the loading of a model."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    while True:
+        seconds = [
+            int(stat.read_text().rpartition(")")[2].split()[11]) / ticks
+            for stat in Path(f"/proc/{process}/task").glob("*/stat")
+        ]
+        if sorted(seconds)[-1] > 3:
+            return True
+        time.sleep(0.05)
+
+
+def test_work_in_a_thread_returns_raises_and_ends() -> None:
+    assert interruption.call(lambda: 3, lambda: None) == 3
+    with pytest.raises(ZeroDivisionError):
+        interruption.call(lambda: 1 / 0, lambda: None)  # type: ignore[arg-type, return-value]
+    over = threading.Event()
+    with pytest.raises(TimeoutError):
+        interruption.call(over.wait, over.set, 0.01)
+    assert over.is_set()
+
+    def late() -> None:
+        raise TimeoutError("the work's own")
+
+    with pytest.raises(TimeoutError, match="own"):
+        interruption.call(late, over.clear, 100)
+    assert over.is_set()
+
+
 # --- memory ---
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the size of a process is read from /proc")
+@pytest.mark.parametrize("limit", [250, 300, 400])
+@pytest.mark.parametrize("command", ["verify", "optimize", "analyze", "benchmark"])
+def test_no_memory_for_onnxruntime(command: str, limit: int, tmp_path: Path) -> None:
+    """It would abort the process, or take the lack of memory for a difference."""
+    arguments = {
+        "verify": [EXAMPLE, EXAMPLE],
+        "optimize": [EXAMPLE, tmp_path / "o.onnx"],
+        "analyze": [EXAMPLE, "--as-executed"],
+        "benchmark": [EXAMPLE, "--provider", "cpu"],
+    }[command]
+    assert_refused(cli(command, *arguments, **limited(AS=limit << 20, CORE=0)), "not enough memory")
+    assert contents(tmp_path) == {}
 
 
 def test_too_little_memory_to_read_the_model(tmp_path: Path) -> None:

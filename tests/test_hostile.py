@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,10 +16,11 @@ from support import graph
 
 import onnxfuse
 import onnxfuse.rules
-from onnxfuse import ir
+from onnxfuse import ir, storage
 from onnxfuse.facts import infer
 from onnxfuse.model import Model
 from onnxfuse.patterns import NotLegal, look
+from onnxfuse.storage import parts, tensors, wire
 
 RESNET = Path(__file__).parent.parent / "models" / "small_resnet.onnx"
 
@@ -171,6 +173,87 @@ BOMBS = {
 }
 
 
+def tensor(data: bytes) -> bytes:
+    return part(7, part(5, data))
+
+
+# Files that the parser would take, had it the memory, and whose every few bytes were once a step of a loop in Python.
+ENDLESS = {
+    "zeros": lambda n: bytes(n),
+    "unknown fields": lambda n: HEAD + b"\xa0\x06\x01" * (n // 3),
+    "metadata": lambda n: HEAD + b"\x72\x00" * (n // 2),
+    "functions": lambda n: HEAD + b"\xca\x01\x00" * (n // 3),
+    "graphs": lambda n: HEAD + b"\x3a\x00" * (n // 2),
+    "dims of a weight": lambda n: HEAD + tensor(b"\x08\x01" * (n // 2)),
+    "metadata of a weight": lambda n: HEAD + tensor(b"\x82\x01\x00" * (n // 3)),
+    "dims of many weights": lambda n: HEAD + part(7, part(5, b"\x08\x01" * 600) * (n // 1203)),
+    "attributes": lambda n: HEAD + part(7, part(1, b"\x2a\x00" * (n // 2))),
+    "attributes of many nodes": lambda n: HEAD + part(7, part(1, b"\x2a\x00" * 1000) * (n // 2003)),
+    "nodes of a body": lambda n: HEAD + part(7, part(1, part(5, part(6, b"\x0a\x00" * (n // 2))))),
+    "dims of an input": lambda n: HEAD + part(7, part(11, part(2, part(1, part(2, b"\x0a\x00" * (n // 2)))))),
+}
+
+
+@pytest.mark.parametrize("kind", ENDLESS)
+def test_the_steps_before_a_refusal_do_not_grow_with_the_file(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fields that are looked at one by one, in Python, are counted, at limits of a thousandth of the real ones."""
+    seen = 0
+    fields = wire.fields
+
+    def counted(*arguments: object) -> Iterator[tuple[int, int, int, int, int]]:
+        nonlocal seen
+        for field in fields(*arguments):
+            seen += 1
+            yield field
+
+    monkeypatch.setattr(wire, "fields", counted)
+    monkeypatch.setattr(wire, "MOST_PARTS", 2000)
+    monkeypatch.setattr(parts, "MOST_MESSAGES", 5000)
+    monkeypatch.setattr(parts, "MOST_FIELDS", 20_000)
+    steps = []
+    for size in (100_000, 1_000_000):
+        (tmp_path / "m.onnx").write_bytes(ENDLESS[kind](size))
+        seen = 0
+        with pytest.raises(onnxfuse.ModelError, match=r"split it|not an ONNX model"):
+            onnxfuse.analyze(tmp_path / "m.onnx")
+        steps.append(seen)
+    assert steps[1] < 120_000 and steps[1] <= steps[0] + 64 * 1_000_000 // wire.SMALL
+
+
+def test_a_product_of_a_million_dims_is_not_computed() -> None:
+    """It would be a number of a megabyte, made in a million steps: hours."""
+    weight = onnx.TensorProto(data_type=onnx.TensorProto.FLOAT, dims=[127] * 1_000_000)
+    assert tensors.nbytes(weight) is None
+
+
+@pytest.mark.parametrize(
+    ("dims", "count"),
+    [
+        ([], 1), ([2, 3], 6), ([0, 1 << 62, 4], 0), ([(1 << 63) - 1], (1 << 63) - 1),
+        ([4, 1 << 61], None), ([2, -1], None), ([0, -1], None), ([-2, -3], None),
+    ],
+)  # fmt: skip
+def test_elements_are_counted_up_to_64_bits(dims: list[int], count: int | None) -> None:
+    assert tensors.elements(dims) == count
+
+
+def test_a_weight_with_many_metadata_is_kept_as_it_is(tmp_path: Path) -> None:
+    """More fields than are hopped over: it stays in the skeleton, and comes out byte for byte."""
+    model = graph("y = Add(x, w)", inputs="float[600] x, float[600] w", outputs="float[600] y")
+    del model.graph.input[1]
+    weight = helper.make_tensor("w", onnx.TensorProto.FLOAT, [600], bytes(2400), raw=True)
+    for i in range(100):
+        weight.metadata_props.add(key=f"k{i}", value="v")
+    model.graph.initializer.append(weight)
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    stored = storage.read(tmp_path / "m.onnx")
+    assert stored.proto == model
+    storage.write(stored, tmp_path / "o.onnx")
+    assert (tmp_path / "o.onnx").read_bytes() == (tmp_path / "m.onnx").read_bytes()
+
+
 @pytest.mark.parametrize("kind", BOMBS)
 def test_small_files_that_would_be_large_models(kind: str, tmp_path: Path) -> None:
     data, text = BOMBS[kind]
@@ -187,6 +270,15 @@ def test_an_input_of_more_elements_than_can_be_counted() -> None:
     for call in (onnxfuse.analyze, onnxfuse.optimize):
         with pytest.raises(onnxfuse.ModelError, match="'x' has more elements"):
             call(model)
+
+
+def test_an_input_of_a_million_dims_is_refused_at_once() -> None:
+    """Their product would be a number of a megabyte."""
+    model = graph("y = Relu(x)", inputs="float[4] x", outputs="float[N] y")
+    for _ in range(200_000):
+        model.graph.input[0].type.tensor_type.shape.dim.add(dim_value=127)
+    with pytest.raises(onnxfuse.ModelError, match="'x' has more elements"):
+        onnxfuse.analyze(model)
 
 
 def test_a_value_of_more_elements_than_can_be_counted_is_unknown() -> None:

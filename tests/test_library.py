@@ -84,3 +84,84 @@ print("still here")
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
     assert (done.returncode, done.stdout) == (0, "still here\n"), done.stderr
+
+
+ODD = {
+    "dims": [3, "N=1", {3: 1}, [("N", 1)]],
+    "target": [3, None, [], b"ort-cpu", ""],
+    "device": [7, "", [], b"h200"],
+    "max_intensity": ["x", True, 0, float("nan"), [1]],
+    "as_executed": ["yes", 1, None],
+    "annotate": [3, b"a.onnx", []],
+    "out": [3, b"a.onnx", []],
+    "rules": ["conv_relu", 3, [3], {"conv_relu": 1}, b"conv_relu"],
+    "exclude": ["conv_relu", None, [None]],
+    "verify": ["no", 0, None],
+    "seed": [-1, 1.0, "0", None, True, 1 << 64],
+    "provider": [3, None, [], "gpu"],
+    "level": [3, None, [], "most"],
+    "runs": [0, 1.5, "3", None, 1 << 64],
+    "warmup": [-1, None],
+}
+TAKEN = {
+    "analyze": ["dims", "device", "max_intensity", "as_executed", "annotate"],
+    "optimize": ["dims", "target", "device", "max_intensity", "out", "rules", "exclude", "verify", "seed"],
+    "benchmark": ["dims", "provider", "level", "runs", "warmup", "seed"],
+    "benchmark_nodes": ["dims", "device", "level", "runs", "warmup", "seed"],
+}
+ARGUMENTS = [(f, n, v) for f, names in TAKEN.items() for n in names for v in ODD[n]]
+
+
+@pytest.mark.parametrize(("function", "name", "value"), ARGUMENTS)
+def test_an_argument_of_an_odd_kind_is_a_usage_error(function: str, name: str, value: object) -> None:
+    """One sentence that names the argument, or what it should have named; never a TypeError from inside."""
+    options = {"provider": "cpu", "runs": 1} if function == "benchmark" else {}
+    with pytest.raises(onnxfuse.UsageError) as raised:
+        getattr(onnxfuse, function)(RESNET, **options | {name: value})
+    text = str(raised.value)
+    assert text.isprintable() and text.startswith((f"{name} is ", f"unknown {name} "))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        (n, v)
+        for n, odd in {"tolerance": ["x", -1, True, float("nan"), []], **ODD}.items()
+        for v in odd
+        if n in ("dims", "seed", "tolerance")
+    ],
+)
+def test_an_argument_of_an_odd_kind_for_verify(name: str, value: object) -> None:
+    with pytest.raises(onnxfuse.UsageError, match=f"^{name} is "):
+        onnxfuse.verify(RESNET, RESNET, **{name: value})
+
+
+@pytest.mark.parametrize("source", [None, 123, b"m.onnx", [], ""])
+def test_a_source_of_an_odd_kind(source: object) -> None:
+    for call in (onnxfuse.analyze, onnxfuse.optimize, lambda s: onnxfuse.verify(s, RESNET),
+                 lambda s: onnxfuse.verify(RESNET, s), lambda s: onnxfuse.benchmark(s, provider="cpu"),
+                 onnxfuse.benchmark_nodes):  # fmt: skip
+        with pytest.raises(onnxfuse.ModelError):
+            call(source)
+
+
+def test_messages_name_what_the_user_knows(tmp_path: Path) -> None:
+    """A model from memory lies in a temporary file while it runs, of which nobody has heard."""
+    good, odd = onnx.load(RESNET), onnx.load(RESNET)
+    odd.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.STRING  # of which there is no convolution
+    onnx.save(odd, tmp_path / "odd.onnx")
+    reason = "onnxruntime does not load it: This is an invalid model. Type Error: "
+    for sources, name in (((odd,), "model A"), ((good, odd), "model B"),
+                          ((good, tmp_path / "odd.onnx"), str(tmp_path / "odd.onnx"))):  # fmt: skip
+        with pytest.raises(onnxfuse.ModelError) as raised:
+            onnxfuse.benchmark(*sources, provider="cpu", runs=1)
+        assert str(raised.value).startswith(f"{name}: {reason}") and "onnxfuse-" not in str(raised.value)
+    assert [m.path for m in onnxfuse.benchmark(good, provider="cpu", runs=1).models] == ["model A"]
+    verdict = onnxfuse.verify(odd, odd)
+    assert verdict.reason is not None and "does not load" in verdict.reason and "onnxfuse-" not in verdict.reason
+
+
+def test_numpys_numbers_are_numbers() -> None:
+    numpy = pytest.importorskip("numpy")
+    result = onnxfuse.optimize(RESNET, seed=numpy.int64(1), max_intensity=numpy.float32(10))
+    assert result.verify is not None and result.verify.ok

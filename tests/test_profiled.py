@@ -95,7 +95,7 @@ def test_sizes_are_found_where_none_are_given() -> None:
 
 def test_bad_requests_are_named(tmp_path) -> None:
     good = parser.parse_model(NETWORK)
-    with pytest.raises(UsageError, match="runs must be at least 1"):
+    with pytest.raises(UsageError, match="runs is 0; give a whole number from 1"):
         benchmark_nodes(good, runs=0)
     with pytest.raises(UsageError, match="unknown level 'most'"):
         benchmark_nodes(good, level="most")

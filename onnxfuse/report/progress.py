@@ -19,10 +19,9 @@ _LOG = logging.getLogger("onnxfuse")
 def shown(stream: TextIO) -> Iterator[None]:
     """While the block runs, the newest message that the package logs, of any level, and the seconds since the start.
 
-    Nothing is drawn where `stream` is no terminal or one that cannot erase a line. Nothing else may be written to the
-    terminal meanwhile.
+    Nothing is drawn where `stream` takes no escape sequences. Nothing else may be written to the terminal meanwhile.
     """
-    if not stream.isatty() or os.environ.get("TERM") == "dumb":
+    if not takes_escapes(stream):
         yield
         return
     newest, done = _Newest(), threading.Event()
@@ -38,6 +37,14 @@ def shown(stream: TextIO) -> Iterator[None]:
         drawing.join()
         _LOG.removeHandler(newest)
         _LOG.setLevel(level)
+
+
+def takes_escapes(stream: TextIO) -> bool:
+    """Whether colours and erased lines may be written to a stream: to a terminal, where its user does not say no.
+
+    NO_COLOR: https://no-color.org. A "dumb" terminal knows no escape sequences.
+    """
+    return stream.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
 
 
 class _Newest(logging.Handler):

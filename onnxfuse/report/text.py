@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from onnxfuse.analysis import Analysis
-    from onnxfuse.bench import BenchmarkReport, Ratio
+    from onnxfuse.bench import BenchmarkReport
     from onnxfuse.devices import Device
     from onnxfuse.pipeline import Result
     from onnxfuse.profiled import NodeReport, NodeTime
+    from onnxfuse.ratio import Ratio
     from onnxfuse.reference import Verdict
     from onnxfuse.report.console import Part
 

@@ -8,7 +8,8 @@ and the result is to the byte what protobuf would have written.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -17,7 +18,8 @@ import onnx
 from google.protobuf.message import DecodeError, EncodeError  # type: ignore[import-untyped]
 
 from onnxfuse.errors import ModelError, OutputError
-from onnxfuse.storage import files, tensors, wire
+from onnxfuse.storage import files, parts, tensors, wire
+from onnxfuse.storage.carry import carried
 from onnxfuse.storage.external import Folder, Range
 from onnxfuse.storage.source import File, Memory, Source
 
@@ -78,11 +80,13 @@ def _parse(source: Source, name: str) -> tuple[onnx.ModelProto, bool]:
     anomaly = ""
     left: list[wire.LeftOut] = []
     try:
-        data, left = wire.split(source)
+        try:
+            data, left = wire.split(source)
+        except wire.Anomaly as error:
+            anomaly, data = str(error), source.read(0, source.size)
+        parts.check(data)
     except ModelError as error:
         raise ModelError(f"{name}: {error}") from error
-    except wire.Anomaly as error:
-        anomaly, data = str(error), source.read(0, source.size)
     if tensors.LEFT_OUT.encode() in data:
         raise ModelError(f"{name}: the weights are not in it, they were left in the file it came from; use that file")
     try:
@@ -98,7 +102,7 @@ def _parse(source: Source, name: str) -> tuple[onnx.ModelProto, bool]:
 
 
 def write(stored: Stored, path: Path) -> None:
-    """Writes the model as the skeleton now says it, and puts its external data files beside it (see `files.carry`).
+    """Writes the model as the skeleton now says it, and puts its external data files beside it (see `carry`).
 
     In memory is never more than the skeleton. Raises OutputError, and then what was at `path` before is still there.
     """
@@ -130,22 +134,17 @@ def _save(stored: Stored, path: Path, stream: Callable[[BinaryIO], None]) -> Non
         raise OutputError(f"{str(path)!r}: is not a usable path")
     locations = tensors.locations(stored.proto)
     base = stored.folder.base if stored.folder else path.parent
-    made: list[Path] = []
-    try:
-        if locations and stored.folder is None:
-            _expect_external(stored.proto, path)
+    if locations and stored.folder is None:
+        _expect_external(stored.proto, path)
+    with ExitStack() as stack:  # which ends the last first: the data has its names before the model has its own
+        out = stack.enter_context(files.atomic(path))
         for location in locations:
             data, target = base / location, path.parent / location
             if os.path.realpath(path) in (os.path.realpath(data), os.path.realpath(target)):
                 raise OutputError(f"{path}: is the model's external data file; choose another name")
-            if files.carry(data, target, path.parent):
-                made.append(target)
-        with files.atomic(path) as out:
-            stream(out)
-    except BaseException:
-        for target in made:
-            target.unlink(missing_ok=True)
-        raise
+            stack.enter_context(carried(data, target, path.parent))
+        stream(out)
+        out.flush()  # what can fail has failed by now
 
 
 def _expect_external(proto: onnx.ModelProto, path: Path) -> None:
@@ -168,3 +167,24 @@ def whole(stored: Stored) -> onnx.ModelProto:
             tensors.unmark(tensor)
             tensor.raw_data = stored.source.read(where.offset, where.length)
     return proto
+
+
+@contextmanager
+def utf8(path: Path) -> Iterator[Path]:
+    """The same model under a path that is UTF-8, for libraries that take no other, for the while: through a symlink.
+
+    Raises ModelError where a file with external data has itself a name that is not: no link can stand beside its data.
+    """
+    if files.is_utf8(path):
+        yield path
+        return
+    with files.scratch() as made:
+        link = made / "link"
+        if not tensors.locations(read(path).proto):
+            link.symlink_to(path.absolute())
+            yield link
+        elif files.is_utf8(path.name):
+            link.symlink_to(path.parent.absolute(), target_is_directory=True)
+            yield link / path.name
+        else:
+            raise ModelError(f"{path}: onnx and onnxruntime open no file of a name that is not UTF-8; rename it")

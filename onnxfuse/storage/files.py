@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import filecmp
 import os
 import secrets
 import shutil
@@ -16,7 +15,6 @@ from tempfile import gettempdir
 from typing import BinaryIO
 
 from onnxfuse.errors import OutputError
-from onnxfuse.storage.source import File
 
 _PREFIX = ".onnxfuse-"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")  # Linux only: elsewhere nothing is swept
@@ -29,17 +27,31 @@ def atomic(path: Path) -> Iterator[BinaryIO]:
     A symlink is followed, an existing file's mode kept. Raises OutputError.
     """
     mode, target = check(path), Path(os.path.realpath(path))
-    try:
-        with _claimed(target.parent, _new_file) as (temporary, descriptor):
-            if mode is not None:
-                os.fchmod(descriptor, mode)
-            with os.fdopen(descriptor, "wb", closefd=False) as file:
-                yield file
-            os.fsync(descriptor)
-            temporary.replace(target)
-    except OSError as error:
-        raise OutputError(f"{path}: cannot be written: {error.strerror}") from error
+    with naming(path), unnamed(target.parent) as (temporary, descriptor):
+        if mode is not None:
+            os.fchmod(descriptor, mode)
+        with os.fdopen(descriptor, "wb", closefd=False) as file:
+            yield file
+        os.fsync(descriptor)
+        temporary.replace(target)
     sync_folder(target.parent)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """An OSError as an OutputError that names the output; the folder where the user knows no such file."""
+    try:
+        yield
+    except OSError as error:
+        known = next((p.parent for p in reversed((path, *path.parents)) if p.name.startswith(_PREFIX)), path)
+        raise OutputError(f"{known}: cannot be written: {error.strerror}") from error
+
+
+@contextmanager
+def unnamed(folder: Path) -> Iterator[tuple[Path, int]]:
+    """A new file in a folder, under a name of its own and open for writing; gone when the block ends unless renamed."""
+    with _claimed(folder, _new_file) as made:
+        yield made
 
 
 @contextmanager
@@ -49,6 +61,10 @@ def scratch(folder: Path | None = None) -> Iterator[Path]:
     So are files beside it whose names begin with its own. Raises OutputError.
     """
     parent = Path(gettempdir()) if folder is None else folder
+    if folder is None and not is_utf8(parent):
+        raise OutputError(
+            f"{parent}: the name of the folder for temporary files is not UTF-8; set TMPDIR to another one"
+        )
     with ExitStack() as stack:
         try:
             made, _ = stack.enter_context(_claimed(parent, _new_folder))
@@ -181,23 +197,10 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def carry(data: Path, target: Path, folder: Path) -> bool:
-    """Copies an external data file to `target` below `folder`; True if it was not there before.
-
-    A copy and not a link: onnx refuses a data file of several names. A file of the same content that is there already
-    stays. Raises OutputError rather than overwrite another one, or write outside the folder through a symlink.
-    """
+def is_utf8(path: Path | str) -> bool:
+    """Whether a path can be given to a library that takes names in UTF-8 only."""
     try:
-        if target.exists():
-            if data.samefile(target) or filecmp.cmp(data, target, shallow=False):
-                return False
-            raise OutputError(f"{target}: another file of this name is there; choose another output folder")
-        if target.is_symlink() or not Path(os.path.realpath(target)).is_relative_to(os.path.realpath(folder)):
-            raise OutputError(f"{target}: leads out of the output folder through a symlink; choose another folder")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        source = File(data)
-        with atomic(target) as file:
-            source.copy(0, source.size, file)
-    except OSError as error:
-        raise OutputError(f"{target}: cannot be written: {error.strerror}") from error
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
     return True

@@ -7,8 +7,7 @@ A tensor's bytes stand in one of three places: inline in its TensorProto; in an 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ _BITS: dict[int, int] = {
     for name, number in TensorProto.DataType.items()
     if name not in ("UNDEFINED", "STRING")
 }
+_MOST_DIMS, _MOST_ELEMENTS = 1024, (1 << 63) - 1
 _PLAIN = {
     AttributeProto.INT, AttributeProto.INTS, AttributeProto.FLOAT, AttributeProto.FLOATS, AttributeProto.STRING,
     AttributeProto.STRINGS, AttributeProto.TYPE_PROTO, AttributeProto.TYPE_PROTOS,
@@ -36,15 +36,29 @@ _PLAIN = {
 def nbytes(tensor: TensorProto) -> int | None:
     """Bytes of the elements, packed as ONNX stores them (two int4 a byte); of strings, their UTF-8 bytes.
 
-    None for an unknown element type or a negative dim.
+    None for an unknown element type, a negative dim, or more elements than 64 bits can count.
     """
     if tensor.data_type == TensorProto.STRING:
         return sum(len(s) for s in tensor.string_data)
     bits = _BITS.get(tensor.data_type)
-    if bits is None or any(d < 0 for d in tensor.dims):
+    count = elements(tensor.dims)
+    return None if bits is None or count is None else -(-count * bits // 8)
+
+
+def elements(dims: Sequence[int]) -> int | None:
+    """The product of the dims; None where one is negative, where there are more than any array has, or where it is
+    more than 64 bits can count: what a hostile file holds may be a number of megabytes, and take hours.
+    """
+    if len(dims) > _MOST_DIMS:
         return None
-    count: int = math.prod(tensor.dims)
-    return -(-count * bits // 8)
+    if 0 in dims:
+        return None if min(dims) < 0 else 0
+    count = 1
+    for dim in dims:
+        count *= dim
+        if dim < 0 or count > _MOST_ELEMENTS:
+            return None
+    return count
 
 
 def walk(proto: onnx.ModelProto) -> Iterator[TensorProto]:

@@ -8,6 +8,7 @@ groups, a repeated raw_data) raises `Anomaly`, and the caller lets protobuf itse
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
@@ -21,10 +22,11 @@ from onnxfuse.storage.tensors import LEFT_OUT, marked, nbytes, unmark
 MOST_PARTS = 2_000_000  # of a graph
 SMALL = 1024  # bytes; a tensor message up to this size stays in the skeleton
 _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9  # field numbers of ModelProto, GraphProto, TensorProto
-_BYTES = 2  # wire type
-_KEYS = {number: bytes([number << 3 | _BYTES]) for number in (_GRAPH, _INITIALIZER, _RAW_DATA)}
+BYTES = 2  # wire type
+_KEYS = {number: bytes([number << 3 | BYTES]) for number in (_GRAPH, _INITIALIZER, _RAW_DATA)}
 _MARK = LEFT_OUT.encode()
 _HEADER = {1, 2, 8, 12, 14, 16}  # dims, data_type, name, doc_string, data_location, metadata_props
+_MOST_IN_HEADER = 64  # fields of a tensor that is left out; of one with more, every few bytes would be a step here
 
 
 class Anomaly(Exception):
@@ -77,8 +79,10 @@ def fields(source: Source, start: int, end: int) -> Iterator[tuple[int, int, int
             i += 1
             if key > 127:
                 key, i = _varint(buffer, i - 1)
+            elif key < 8:
+                raise Anomaly("a field of number 0")
             wire = key & 7
-            if wire == _BYTES:
+            if wire == BYTES:
                 length = buffer[i]
                 i += 1
                 if length > 127:
@@ -115,13 +119,11 @@ def split(source: Source) -> tuple[bytes, list[LeftOut]]:
     left: list[LeftOut] = []
     parts: list[bytes] = []
     kept, index = graph.start, -1
-    for count, (number, wire, at, start, end) in enumerate(fields(source, graph.start, graph.end)):
-        if count == MOST_PARTS:  # two bytes can be a node, which takes hundreds in memory
-            raise ModelError(f"has more than {MOST_PARTS:,} nodes and weights; split it")
+    for number, wire, at, start, end in _few(fields(source, graph.start, graph.end), "nodes and weights"):
         if number != _INITIALIZER:
             continue
         index += 1
-        if end - start <= SMALL or wire != _BYTES:
+        if end - start <= SMALL or wire != BYTES:
             continue
         found = _header(source, start, end)
         if found is not None:
@@ -135,9 +137,16 @@ def split(source: Source) -> tuple[bytes, list[LeftOut]]:
     return b"".join((before, _KEYS[_GRAPH], length, *parts, after)), left
 
 
+def _few(found: Iterator[tuple[int, int, int, int, int]], what: str) -> Iterator[tuple[int, int, int, int, int]]:
+    """The fields, up to a number that no real model has: two bytes can be one, and hopping takes a second a million."""
+    yield from islice(found, MOST_PARTS)
+    if next(found, None) is not None:
+        raise ModelError(f"has more than {MOST_PARTS:,} {what}; split it")
+
+
 def _only(source: Source, number: int, start: int, end: int) -> Field:
-    found = [Field(*f) for f in fields(source, start, end) if f[0] == number]
-    if len(found) != 1 or found[0].wire != _BYTES:
+    found = [Field(*f) for f in _few(fields(source, start, end), "parts beside its graph") if f[0] == number]
+    if len(found) != 1 or found[0].wire != BYTES:
         raise Anomaly(f"{len(found)} fields where there should be one graph")
     return found[0]
 
@@ -145,8 +154,10 @@ def _only(source: Source, number: int, start: int, end: int) -> Field:
 def _header(source: Source, start: int, end: int) -> tuple[bytes, Range] | None:
     """A TensorProto's bytes without raw_data, and the range of that; None where it had better stay inline."""
     raw: Field | None = None
-    for f in fields(source, start, end):
-        if f[0] == _RAW_DATA and raw is None and f[1] == _BYTES:
+    for count, f in enumerate(fields(source, start, end)):
+        if count == _MOST_IN_HEADER:
+            return None
+        if f[0] == _RAW_DATA and raw is None and f[1] == BYTES:
             raw = Field(*f)
         elif f[0] not in _HEADER:
             return None

@@ -43,6 +43,8 @@ def test_against_the_reference_of_onnx() -> None:
         after = onnxfuse.optimize(case.model, target="ort-cpu", verify=False).model
         if case.special or case.huge or after.SerializeToString() == case.model.SerializeToString():
             continue
+        if any(n.domain == "com.microsoft" for n in after.graph.node):
+            continue  # of which it knows none
         feeds = next(draws(case))[1]
         with np.errstate(all="ignore"):
             try:
