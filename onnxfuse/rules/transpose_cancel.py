@@ -5,6 +5,9 @@ inputs are brought into that order. Looked at is the whole tree of element-wise 
 that comes in is the result of the opposite Transpose, or a constant, which is permuted ahead of time (one of fewer axes
 is aligned with the last ones first). Values that others read stay; then it does not pay. Each element is computed as
 before, NaN included.
+
+onnxruntime moves Transposes itself on the CPU, which sums that are computed twice keep it from: two blocks of a
+ConvNeXt took 15 nodes instead of 12 and 1.10x to 1.13x as long, so that there nothing is computed twice.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ _UNARY = (
 )  # fmt: skip
 _BINARY = ("Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "Sum", "PRelu")
 _MOST = 32  # operators of a tree
+_ONCE = ("ort-cpu",)  # targets that move Transposes themselves
 ROOTS = ("Transpose",)
 BEFORE = """
 <ir_version: 8, opset_import: ["" : 17]>
@@ -50,6 +54,8 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
     tree = _tree(top, scope, perm)
     if tree is None:
         return None
+    if scope.target.name in _ONCE:
+        _check_once(tree, node, scope)
     build, made = Build(scope, node), dict[int, "gs.Tensor"]()
     for n in tree:
         inputs = []
@@ -109,6 +115,14 @@ def _tree(top: gs.Node, scope: Scope, perm: list[int]) -> list[gs.Node] | None:
             else:
                 return None
     return list(found.values())
+
+
+def _check_once(tree: list[gs.Node], node: gs.Node, scope: Scope) -> None:
+    """Raises NotLegal where somebody besides the tree and the Transpose behind it reads a value of the tree."""
+    inside = {id(n) for n in (*tree, node)}
+    for tensor in (n.outputs[0] for n in tree):
+        if scope.editor.is_output(tensor) or any(id(n) not in inside for n in scope.editor.consumers(tensor)):
+            raise NotLegal(f"'{tensor.name}' has other readers and would be computed twice")
 
 
 def _parameter(node: gs.Node, index: int) -> bool:

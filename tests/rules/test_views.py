@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
 from examples import held
-from support import assert_same, ops, optimized, parse, random_feeds
+from support import assert_same, graph, ops, optimized, parse, random_feeds, with_weights
+from test_executed_graph import executed
 
 
 def run(rule: str, text: str, opset: int = 17, verify: bool = True) -> onnx.ModelProto:
@@ -134,13 +137,40 @@ def test_transpose_cancel(body: str, expected: list[str] | None) -> None:
     assert ops(run("transpose_cancel", text)) == (ops(before) if expected is None else expected)
 
 
-def test_a_value_between_that_is_read_elsewhere_keeps_the_transposes() -> None:
-    out = run(
-        "transpose_cancel",
-        f"""g (float[N,2,3,4] x) => (float[p,q,r,s] y, float[a,b,c,d] z)
-        {{ a = {TO_LAST} (x)  b = Relu(a)  y = {TO_FIRST} (b)  z = Softmax(b) }}""",
-    )
-    assert sorted(ops(out)) in (["Relu", "Softmax", "Transpose", "Transpose"], ["Relu", "Relu", "Softmax", "Transpose"])
+READ_ELSEWHERE = {
+    "inside": f"a = {TO_LAST} (x)  b = Relu(a)  k = Exp(b)  y = {TO_FIRST} (k)  z = Softmax(b)",
+    "last": f"a = {TO_LAST} (x)  b = Relu(a)  y = {TO_FIRST} (b)  z = Softmax(b)",
+    "output": f"a = {TO_LAST} (x)  z = Relu(a)  k = Exp(z)  y = {TO_FIRST} (k)",
+}
+
+
+@pytest.mark.parametrize("case", READ_ELSEWHERE)
+def test_values_that_are_read_elsewhere_keep_the_transposes(case: str) -> None:
+    text = f"g (float[N,2,3,4] x) => (float[p,q,r,s] y, float[a,b,c,d] z) {{ {READ_ELSEWHERE[case]} }}"
+    before = parse(f'<ir_version: 8, opset_import: ["" : 17]> {text}')
+    assert ops(run("transpose_cancel", text)) == ops(before)
+
+
+def test_a_value_that_the_tree_alone_reads_twice_is_in_its_way_for_nobody() -> None:
+    text = f"a = {TO_LAST} (x)  b = Exp(a)  c = Add(a, b)  d = Mul(b, c)  y = {TO_FIRST} (d)"
+    assert ops(run("transpose_cancel", f"g (float[N,2,3,4] x) => (float[p,q,r,s] y) {{ {text} }}")) == [
+        "Exp", "Add", "Mul"
+    ]  # fmt: skip
+
+
+def test_residual_sums_between_blocks_are_the_runtimes(tmp_path: Path) -> None:
+    """Two blocks of a ConvNeXt: the first sum goes into the second block, too."""
+
+    def block(x: str, y: str) -> str:
+        return f"""c{y} = Conv <group = 4, pads = [1,1,1,1]> ({x}, k) t{y} = {TO_LAST} (c{y}) m{y} = MatMul (t{y}, w)
+        r{y} = Relu (m{y}) u{y} = {TO_FIRST} (r{y}) {y} = Add ({x}, u{y})"""
+
+    body = f"a = {TO_FIRST} (x) {block('a', 'b')} {block('b', 'd')} y = {TO_LAST} (d)"
+    inputs = "float[N,8,8,4] x, float[4,1,3,3] k, float[4,4] w"
+    model = with_weights(graph(body, inputs=inputs, outputs="float[N,8,8,4] y"))
+    onnx.save(model, tmp_path / "before.onnx")
+    onnx.save(optimized(model, rules=["transpose_cancel"], target="ort-cpu").model, tmp_path / "after.onnx")
+    assert executed(tmp_path / "after.onnx") == executed(tmp_path / "before.onnx")
 
 
 # --- slice_chain ---
