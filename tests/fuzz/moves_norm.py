@@ -104,6 +104,25 @@ def layer_norm_parts(b: Builder) -> None:
     b.pool += [y, *(n for n in (m, d, a) if b.chance(0.05))]
 
 
+def residual_norm(b: Builder) -> None:
+    """A sum of two values of [batch, tokens, channels], and a layer normalization of it, as encoders have them."""
+    shape = b.choose([[2, 8, 64], [1, 16, 32], [3, 9, 64]])
+    x = b.input(np.asarray(b.rng.standard_normal(shape)).astype(np.float32))
+    y = _swapped(b, "Add", x, b(b.choose(["Tanh", "Relu", "Sigmoid"]), x))
+    if b.chance(0.3):
+        y = _swapped(b, "Add", y, b.constant(b.array(shape[-1:], np.float32)))
+    if b.chance(0.2):
+        b.pool.append(y)
+    if b.opset >= 17 and b.chance(0.8):
+        weights = [b.constant(b.array(shape[-1:], np.float32)) for _ in range(b.choose([1, 2]))]
+        b.add("LayerNormalization", y, *weights, axis=b.choose([-1, -1, 2]))
+    else:
+        mean = _reduce(b, "ReduceMean", y, [2])
+        centred = b("Sub", y, mean)
+        shifted = b("Add", _reduce(b, "ReduceMean", _square(b, centred), [2]), _number(b, y, 1e-3))
+        b.pool.append(_scaled(b, b("Div", centred, b("Sqrt", shifted)), [2]))
+
+
 def rms_norm_parts(b: Builder) -> None:
     x = _rows(b)
     axes = _some_axes(b, x)
@@ -167,5 +186,6 @@ def sigmoid_parts(b: Builder) -> None:
 
 
 MOVES = {
-    layer_norm_parts: 4, rms_norm_parts: 2, group_norm: 1, softmax_parts: 2, gelu_forms: 2, sigmoid_parts: 1,
+    layer_norm_parts: 4, residual_norm: 1, rms_norm_parts: 2, group_norm: 1, softmax_parts: 2, gelu_forms: 2,
+    sigmoid_parts: 1,
 }  # fmt: skip
