@@ -143,6 +143,8 @@ def heads(b: Builder) -> None:
 
 def known_branch(b: Builder) -> None:
     """An If whose condition is a constant, with one value captured, and a constant of the same name in both."""
+    if b.ir_version < 4:
+        raise Rejected  # there an initializer is an input, which a branch may not have
     x = b.pick(lambda a: a.dtype.kind == "f")
     dtype = helper.np_dtype_to_tensor_dtype(b.values[x].dtype)
     weight = b.array([], b.values[x].dtype)

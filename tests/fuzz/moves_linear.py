@@ -308,7 +308,36 @@ def images(b: Builder) -> None:
     b.add("MaxPool", y, **_window(b, y, pool=True))
 
 
+def resized(b: Builder) -> None:
+    """A 1x1 convolution of an image that is resized, alone or beside others, and perhaps a function behind it."""
+    x = b.pick(lambda a: a.ndim >= 3 and a.size > 0 and a.shape[1] <= 32 and a.dtype != np.float64)
+    y = _larger(b, x)
+    if b.chance(0.4):
+        others = [y, *(_larger(b, x) if b.chance(0.4) else b("Exp", y) for _ in range(b.choose([1, 1, 2])))]
+        y = b("Concat", *(others[i] for i in b.rng.permutation(len(others))), axis=1)
+    y = conv_of(b, y, outs=b.choose([1, 2, 4, 8, b.shape(x)[1]]), group=1, kernel_shape=[1] * (b.rank(x) - 2))
+    if b.chance(0.5):
+        b.add(b.choose(["Relu", "LeakyRelu", "Sigmoid", "Tanh"]), y)
+
+
+def _larger(b: Builder, x: str) -> str:
+    n, mode = b.rank(x) - 2, b.choose(["nearest", "linear"])
+    scales = b.constant(np.array([1, 1, *(b.choose([1, 2, 2, 3, 1.5]) for _ in range(n))], np.float32), plain=True)
+    if b.opset < 11:
+        return b("Upsample" if b.opset < 10 else "Resize", x, scales, mode=mode)
+    kinds = ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"]
+    attrs = {"mode": b.choose([mode, mode, "cubic"]), "coordinate_transformation_mode": b.choose(kinds)}
+    if b.chance(0.3):
+        attrs["nearest_mode"] = b.choose(["floor", "ceil", "round_prefer_ceil"])
+    roi = "" if b.opset >= 13 else b.constant(np.zeros(0, np.float32), plain=True)
+    if b.chance(0.6):
+        return b("Resize", x, roi, scales, **attrs)
+    sizes = b.ints([*b.shape(x)[:2], *(d * b.choose([1, 2, 3]) + b.choose([0, 1]) for d in b.shape(x)[2:])])
+    return b("Resize", x, roi, "" if b.opset >= 13 else roi, sizes, **attrs)
+
+
 MOVES = {
     images: 4, conv: 6, conv_transpose: 2, gemm: 3, matmul: 4, batchnorm: 4, pool: 4, layer_norm: 1,
     layer_norm_parts: 1, reduce: 2, softmax: 1, parallel: 3, blocks: 3, residual: 2, gate: 2,
+    resized: 3,
 }  # fmt: skip
