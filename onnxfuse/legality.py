@@ -40,8 +40,11 @@ def check(found: Rewrite, values: Sequence[gs.Tensor], place: Surroundings) -> C
     for old, other in found.same:
         _check_same(old, other, dead, place)
     known, bound = place.extended(found.new)
-    for tensor in (t for n in found.new for t in n.outputs if place.scope.editor.producer(t) is not None):
-        _check_like(place.scope.value(tensor), known[tensor.name], tensor.name)
+    for tensor in (t for n in found.new for t in n.outputs if t.name):
+        if place.scope.editor.producer(tensor) is not None:
+            _check_like(place.scope.value(tensor), known[tensor.name], tensor.name)
+        elif 0 in (shape := known[tensor.name].shape or ()) and len(shape) > 2:
+            raise NotLegal("a value between would have no elements, which a runtime may refuse to work on")
     return Change(dead, known, bound)
 
 

@@ -58,6 +58,8 @@ def onnxruntime() -> ModuleType:
     try:
         import onnxruntime
     except ImportError as error:
+        if isinstance(error.__cause__, KeyboardInterrupt):  # amid the initialization of its extension module
+            raise error.__cause__ from None
         raise MissingDependency(
             f'onnxruntime cannot be imported ({first_line(error)}): pip install -e ".[cpu]" (or [gpu], [cuda]); '
             "`onnxfuse optimize --no-verify` works without it"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import onnx
 import onnx_graphsurgeon as gs
@@ -12,6 +14,7 @@ import pytest
 from support import graph
 
 import onnxfuse
+from onnxfuse import runtime
 
 RESNET = Path(__file__).parent.parent / "models" / "small_resnet.onnx"
 
@@ -165,3 +168,17 @@ def test_numpys_numbers_are_numbers() -> None:
     numpy = pytest.importorskip("numpy")
     result = onnxfuse.optimize(RESNET, seed=numpy.int64(1), max_intensity=numpy.float32(10))
     assert result.verify is not None and result.verify.ok
+
+
+def test_an_interrupt_amid_the_import_of_onnxruntime_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its extension module makes an ImportError of it."""
+    real = builtins.__import__
+
+    def interrupted(name: str, *rest: Any, **given: Any) -> Any:
+        if name == "onnxruntime":
+            raise ImportError("initialization failed") from KeyboardInterrupt()
+        return real(name, *rest, **given)
+
+    monkeypatch.setattr(builtins, "__import__", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        runtime.onnxruntime()

@@ -207,7 +207,8 @@ def _rows(node: gs.Node, pick: Pick, axis: int, outer: Sequence[Dim], build: Bui
     inner, flat = (scope.value(t).shape for t in (merge.inputs[0], gemm.inputs[0]))
     if inner is None or flat is None or not isinstance(flat[1], int) or flat[1] < 1:
         return None
-    if not same_dims(inner[: len(outer) - 1], outer[:-1]):
+    cell = prod(inner[len(outer) - 1 :])  # what stands at one place of the leading axes is one row
+    if not same_dims([*inner[: len(outer) - 1], cell], [*outer[:-1], flat[1]]):
         return None
     if any(_aligned(t, 0, [2, outer[-1]], scope) != _ALL for t in gemm.inputs[2:]):
         return None

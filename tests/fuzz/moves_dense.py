@@ -90,6 +90,21 @@ def flattened(b: Builder) -> None:
         b.add("MatMul", y, weight)
 
 
+def picked_rows(b: Builder) -> None:
+    """A product of the rows of what was reshaped, seen in another shape again, of which a part is taken."""
+    shape = b.choose([[2, 3, 8], [1, 6, 4], [2, 2, 3, 4]])
+    x = b.input(np.asarray(b.rng.standard_normal(shape)).astype(np.float32))
+    if b.chance(0.5):
+        x = b("Relu", x)
+    total = int(np.prod(shape))
+    width, outs = b.choose([shape[-1], shape[-1], 2 * shape[-1], shape[-1] // 2]), b.choose([2, 4])
+    rows = b("Gemm", b("Reshape", x, b.ints([-1, width])), b.constant(b.array([width, outs], np.float32)))
+    made = total // width * outs
+    lead = [*shape[:-1], made // (total // shape[-1])] if made % (total // shape[-1]) == 0 else [made // outs, 1, outs]
+    y = b("Reshape", rows, b.ints([int(d) for d in lead]))
+    b.add("Gather", y, b.constant(np.array(0, np.int64)), axis=b.choose([0, 1, len(lead) - 1]))
+
+
 def products(b: Builder) -> None:
     """Linear layers with nothing between."""
     y = b.pick(lambda a: a.ndim >= 2)
@@ -162,4 +177,4 @@ def known_branch(b: Builder) -> None:
     b.many("If", flag, captured=[x], keep=True, **bodies)
 
 
-MOVES = {mlp: 4, flattened: 1, products: 2, convs: 3, heads: 1, known_branch: 1}
+MOVES = {mlp: 4, flattened: 1, picked_rows: 1, products: 2, convs: 3, heads: 1, known_branch: 1}

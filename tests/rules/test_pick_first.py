@@ -91,6 +91,15 @@ def test_a_gemm_between_reshapes(bias: str, trans: int) -> None:
     assert made(model) == ["Gather", "Relu", "Reshape", "Gemm", "Reshape", "Squeeze"]
 
 
+def test_rows_of_a_gemm_that_are_two_places_stay() -> None:
+    body = (
+        "s = Constant <value = int64[2] {3, 16}> () f = Reshape (x, s) m = Gemm (f, w) "
+        f"t = Constant <value = int64[3] {{2, 3, 2}}> () e = Reshape (m, t) {FIRST}"
+    )
+    model = tokens(body, ", float[16,4] w", "2,2", x="2,3,8")
+    assert made(model) == ["Reshape", "Gemm", "Reshape", "Gather"]
+
+
 def test_rows_of_a_gemm() -> None:
     body = "e = Gemm (x, w, x2) i = Constant <value = int64[1] {1}> () y = Gather (e, i)"
     model = tokens(body, ", float[64,64] w, float[T,64] x2", "1,64", x="T,64")

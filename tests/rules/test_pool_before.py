@@ -5,7 +5,7 @@ from __future__ import annotations
 import examples
 import onnx
 import pytest
-from support import graph, ops, with_weights
+from support import graph, ops, optimized, with_weights
 
 HALF = "kernel_shape = [2, 2], strides = [2, 2]"
 
@@ -70,6 +70,20 @@ def test_convolutions_that_see_neighbours_or_padding_stay(conv: str, weights: st
 
 def test_a_maximum_does_not_commute_with_a_mix() -> None:
     assert made(conv_pool(f"MaxPool <{HALF}>"), "pool_before_conv") == ["Conv", "MaxPool"]
+
+
+def test_nothing_is_left_of_what_is_smaller_than_the_window() -> None:
+    """onnxruntime runs the pool, but no convolution of a picture without width."""
+    model = with_weights(
+        graph(
+            "c = Conv (x, w) y = AveragePool <kernel_shape = [3, 3]> (c)",
+            inputs="float[1,4,4,2] x, float[2,4,1,1] w",
+            outputs="float[1,2,2,0] y",
+        )
+    )
+    result = optimized(model, rules=["pool_before_conv"], target="ort-cpu", verify=False)
+    assert ops(result.model) == ["Conv", "AveragePool"]
+    assert any("no elements" in r.reason for r in result.refused)
 
 
 def test_no_gain_where_the_pool_makes_nothing_smaller() -> None:
