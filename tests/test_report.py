@@ -292,7 +292,7 @@ def test_optimization_by_rule() -> None:
     assert re.search(r"estimated time +6\.50 µs +3\.25 µs +-50\.0 %", said)
     assert re.search(r"conv_relu +2 +12\.8 MB +0 +6\.60 µs", said)
     assert re.search(r"activations, peak +6\.42 MB +6\.42 MB +≈ 0 %", said)
-    assert "1 more were not made; --explain says why." in said
+    assert "1 more was not made; --explain says why." in said
     assert "Same results: 3 cases, largest error 2.4e-07 of the output's scale (1.2 s)" in said
 
 
