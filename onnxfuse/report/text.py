@@ -64,7 +64,8 @@ def optimization(result: Result, *, explain: bool = False, width: int = 100, col
     if explain and result.refused:
         parts += ["", title("Not made"), tables.refusal_table(result.refused, width)]
     elif result.refused:
-        parts += ["", f"{(n := len(result.refused)):,} more {'was' if n == 1 else 'were'} not made; --explain says why."]
+        verb = "was" if len(result.refused) == 1 else "were"
+        parts += ["", f"{len(result.refused):,} more {verb} not made; --explain says why."]
     parts += ["", f"{verified(result)} ({result.seconds:.1f} s)"]
     return render(parts, width, colour)
 
