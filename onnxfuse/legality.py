@@ -9,8 +9,10 @@ import onnx_graphsurgeon as gs
 
 from onnxfuse.facts import Facts, Value
 from onnxfuse.graph import Editor
-from onnxfuse.patterns import CROWD, NotLegal, Rewrite
+from onnxfuse.patterns import CROWD, NotLegal, Rewrite, is_op
 from onnxfuse.surroundings import Surroundings
+
+_WINDOWS = ("Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,11 +42,10 @@ def check(found: Rewrite, values: Sequence[gs.Tensor], place: Surroundings) -> C
     for old, other in found.same:
         _check_same(old, other, dead, place)
     known, bound = place.extended(found.new)
-    for tensor in (t for n in found.new for t in n.outputs if t.name):
-        if place.scope.editor.producer(tensor) is not None:
-            _check_like(place.scope.value(tensor), known[tensor.name], tensor.name)
-        elif 0 in (shape := known[tensor.name].shape or ()) and len(shape) > 2:
-            raise NotLegal("a value between would have no elements, which a runtime may refuse to work on")
+    for tensor in (t for n in found.new for t in n.outputs if place.scope.editor.producer(t) is not None):
+        _check_like(place.scope.value(tensor), known[tensor.name], tensor.name)
+    if any(is_op(n, *_WINDOWS) and 0 in (known[n.inputs[0].name].shape or ()) for n in found.new):
+        raise NotLegal("a window would look at a value without elements, which runtimes refuse")
     return Change(dead, known, bound)
 
 

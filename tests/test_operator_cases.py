@@ -27,6 +27,8 @@ SAMPLE = 150  # tests of each form in a default run; all of them are slow
 PARTS = 8
 # Here a size is a simpler formula where nodes around it are gone, and a Reshape then surely one to the same shape.
 SIMPLER_SIZES = "test_layer_normalization_2d_axis"
+# onnxruntime refuses these, too, once it has inlined their Ifs itself: then it sees that Range reads vectors.
+REFUSED = {"test_affine_grid_2d_expanded", "test_affine_grid_2d_align_corners_expanded"}
 
 
 def array(value: Any) -> Any:
@@ -101,7 +103,7 @@ def differences(a: Any, b: Any, tolerance: float) -> Iterator[str]:
 
 def check(case: TestCase, form: str) -> int:
     """Runs one test in one form on all targets; how many results were compared with what the test expects."""
-    model = as_form(case, form) if case.data_sets else None
+    model = as_form(case, form) if case.data_sets and case.name not in REFUSED else None
     if model is None:
         return 0
     before: list[Any] | None = None
