@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, parser
 
-from onnxfuse import runtime
+from onnxfuse import reference, runtime
 from onnxfuse.errors import Finding, MissingDependency, ModelError, UsageError
 from onnxfuse.reference import Reference, Verdict
 from onnxfuse.verification import compare, verify
@@ -462,3 +462,12 @@ def test_a_model_that_never_ends_is_ended_once(dtype: str, monkeypatch: pytest.M
     monkeypatch.setattr(runtime, "_within_limit", lambda *given: runs.append(given) or real(*given))
     verdict = verify(model, model)
     assert not verdict.ok and "still ran after" in str(verdict.reason) and len(runs) == 1
+
+
+def test_outputs_that_no_memory_compares_are_not_judged(judge, monkeypatch):
+    def lacking(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(reference, "difference", lacking)
+    verdict = judge(RELU, RELU)
+    assert not verdict.ok and not verdict.judged and "not enough memory" in verdict.reason
