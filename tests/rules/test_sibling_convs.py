@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import examples
 import onnx
 import pytest
-from support import assert_same, graph, ops, optimized, random_feeds, with_weights
+from support import graph, ops, with_weights
 
 HEADS = "a = Conv (x, w, c) b = Conv (x, v) y = Transpose <perm = [0,2,3,1]> (a) z = Softmax <axis = 1> (b)"
 WEIGHTS = "float[4,6,1,1] w, float[4] c, float[2,6,1,1] v"
@@ -18,11 +21,7 @@ def model(body: str = HEADS, weights: str = WEIGHTS, opset: int = 17, dtype: str
     return with_weights(graph(body, inputs=inputs, outputs=outputs, opset=opset))
 
 
-def made(m: onnx.ModelProto, target: str = "ort-cpu") -> list[str]:
-    result = optimized(m, rules=["sibling_convs"], target=target).model
-    for size in (5, 8):
-        assert_same(m, result, random_feeds(m, dims={"N": 2, "H": size, "W": 6}))
-    return ops(result)
+made = partial(examples.made, rule="sibling_convs", dims=[{"N": 2, "H": size, "W": 6} for size in (5, 8)])
 
 
 @pytest.mark.parametrize("opset", [7, 11, 12, 13, 18, 21])
