@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from onnxfuse.analysis import Analysis
     from onnxfuse.bench import benchmark
-    from onnxfuse.errors import Finding, MissingDependency, ModelError, OnnxfuseError, OutputError, UsageError
+    from onnxfuse.errors import (
+        Finding,
+        MissingDependency,
+        ModelError,
+        OnnxfuseError,
+        OutOfMemory,
+        OutputError,
+        UsageError,
+    )
     from onnxfuse.facts import evaluate
     from onnxfuse.pipeline import Result, analyze, optimize
     from onnxfuse.profiled import benchmark_nodes
@@ -34,7 +42,8 @@ _HOMES = {
     "benchmark_nodes": "profiled",
     "evaluate": "facts",
     **dict.fromkeys(
-        ("OnnxfuseError", "ModelError", "UsageError", "OutputError", "MissingDependency", "Finding"), "errors"
+        ("OnnxfuseError", "ModelError", "UsageError", "OutputError", "OutOfMemory", "MissingDependency", "Finding"),
+        "errors",
     ),
 }
 
@@ -44,6 +53,7 @@ __all__ = [
     "MissingDependency",
     "ModelError",
     "OnnxfuseError",
+    "OutOfMemory",
     "OutputError",
     "Result",
     "UsageError",

@@ -26,7 +26,7 @@ import numpy as np
 
 from onnxfuse import arguments, gpu, interface, runtime
 from onnxfuse import feeds as fd
-from onnxfuse.errors import Finding, ModelError, OnnxfuseError, UsageError
+from onnxfuse.errors import Finding, ModelError, OnnxfuseError, UsageError, memory_named
 from onnxfuse.jsonable import plain
 from onnxfuse.model import Source, as_files
 from onnxfuse.ratio import Ratio, paired
@@ -76,6 +76,7 @@ class BenchmarkReport:
         return data
 
 
+@memory_named()
 def benchmark(
     a: Source,
     b: Source | None = None,

@@ -6,6 +6,9 @@ the command line ends with exit code 2. `Finding` means that the work was done a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 _LONGEST = 1000  # characters of a message
 
 
@@ -37,9 +40,24 @@ class MissingDependency(OnnxfuseError):
     """An optional package (onnxruntime, a plotting library) or a device that the command needs is not there."""
 
 
+class OutOfMemory(OnnxfuseError, MemoryError):
+    """There is not enough memory for the model, or for what it computes; nothing was written."""
+
+
 class OutputError(OnnxfuseError):
     """The result could not be written; what was at the output path before is still there."""
 
 
 class Finding(OnnxfuseError):
     """The work was done and the result is a no: the verification failed and nothing was written."""
+
+
+@contextmanager
+def memory_named() -> Iterator[None]:
+    """Around work on a model, or as a decorator of a function: a MemoryError out of it is an OutOfMemory."""
+    try:
+        yield
+    except OutOfMemory:
+        raise
+    except MemoryError as error:
+        raise OutOfMemory("not enough memory for this model") from error

@@ -19,7 +19,7 @@ from onnxfuse import analysis, arguments, devices, roofline, targets
 from onnxfuse.analysis import Analysis, Dims
 from onnxfuse.binding import bind, misfit
 from onnxfuse.cost import costs
-from onnxfuse.errors import UsageError
+from onnxfuse.errors import UsageError, memory_named
 from onnxfuse.execution import run_totals
 from onnxfuse.facts import infer
 from onnxfuse.jsonable import plain
@@ -102,6 +102,7 @@ class Result:
         return plain_data
 
 
+@memory_named()
 def analyze(
     model: Source,
     *,
@@ -172,6 +173,7 @@ def _device(name: object) -> devices.Device:
     return roofline.find_device(name)  # type: ignore[arg-type]
 
 
+@memory_named()
 def optimize(
     model: Source,
     out: str | Path | None = None,

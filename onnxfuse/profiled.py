@@ -16,6 +16,7 @@ import numpy as np
 
 from onnxfuse import arguments, devices, feeds, interface, roofline, runtime, trace
 from onnxfuse.cost import costs
+from onnxfuse.errors import memory_named
 from onnxfuse.executed import executed
 from onnxfuse.execution import label
 from onnxfuse.facts import Facts, free_dims, infer
@@ -102,6 +103,7 @@ class NodeReport:
         return data
 
 
+@memory_named()
 def benchmark_nodes(
     model: Source,
     *,

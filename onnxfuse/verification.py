@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from onnxfuse import arguments, interface
-from onnxfuse.errors import Finding
+from onnxfuse.errors import Finding, memory_named
 from onnxfuse.model import Source, as_files
 from onnxfuse.reference import Reference, Verdict, open_session, refused, static_problem
 
 
+@memory_named()
 def verify(
     a: Source,
     b: Source,

@@ -14,7 +14,7 @@ import pytest
 from support import graph
 
 import onnxfuse
-from onnxfuse import runtime
+from onnxfuse import runtime, storage
 
 RESNET = Path(__file__).parent.parent / "models" / "small_resnet.onnx"
 
@@ -50,7 +50,7 @@ def test_all_public_names_exist() -> None:
 
 
 def test_every_error_is_an_onnxfuse_error() -> None:
-    for name in ("ModelError", "UsageError", "OutputError", "MissingDependency", "Finding"):
+    for name in ("ModelError", "UsageError", "OutputError", "OutOfMemory", "MissingDependency", "Finding"):
         assert issubclass(getattr(onnxfuse, name), onnxfuse.OnnxfuseError)
     with pytest.raises(onnxfuse.UsageError, match="known"):
         onnxfuse.optimize(RESNET, rules=["nothing"])
@@ -58,6 +58,18 @@ def test_every_error_is_an_onnxfuse_error() -> None:
         onnxfuse.analyze("nowhere.onnx")
     with pytest.raises(onnxfuse.ModelError, match="int"):
         onnxfuse.analyze(3)
+
+
+@pytest.mark.parametrize("name", ["analyze", "optimize", "verify", "benchmark", "benchmark_nodes"])
+def test_lack_of_memory_is_an_error_of_both_kinds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacking(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(storage, "read", lacking)
+    given = {"verify": (RESNET, RESNET)}.get(name, (RESNET,))
+    with pytest.raises(onnxfuse.OutOfMemory, match="not enough memory for this model") as caught:
+        getattr(onnxfuse, name)(*given, **({"provider": "cpu"} if name == "benchmark" else {}))
+    assert isinstance(caught.value, MemoryError) and isinstance(caught.value, onnxfuse.OnnxfuseError)
 
 
 def test_a_decoder_with_a_cache_that_may_be_empty() -> None:

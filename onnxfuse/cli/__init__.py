@@ -18,7 +18,7 @@ import click
 
 from onnxfuse.cli import lists, models, runs  # noqa: F401 - each adds its commands to the group
 from onnxfuse.cli.group import cli
-from onnxfuse.errors import Finding, OnnxfuseError, one_line
+from onnxfuse.errors import Finding, OnnxfuseError, memory_named, one_line
 
 # Heavy modules (onnx, graphsurgeon, onnxruntime) are imported inside the commands: --help answers at once.
 
@@ -40,7 +40,10 @@ def main() -> NoReturn:
     _open_standard_streams()
     gc.disable()  # a short process that builds large acyclic structures: searching them for cycles takes a fifth of it
     try:
-        with cli.make_context("onnxfuse", sys.argv[1:]) as context:  # its own main makes 1, a finding, of a broken pipe
+        with (
+            memory_named(),
+            cli.make_context("onnxfuse", sys.argv[1:]) as context,
+        ):  # its own main makes 1, a finding, of a broken pipe
             code = cli.invoke(context)
         sys.stdout.flush()
     except click.exceptions.Exit as end:  # --help, --version
@@ -59,8 +62,6 @@ def main() -> NoReturn:
         sys.exit(0)
     except OSError as error:
         _end(f"{error.filename or 'the standard output'}: {error.strerror or error}{_without_folder()}", 2)
-    except MemoryError:
-        _end("not enough memory for this model", 2)
     except Exception as error:
         if "ONNXFUSE_DEBUG" in os.environ:
             raise

@@ -4,13 +4,16 @@ Known are the contents of constants, the sizes that do not depend on a free dime
 shape arithmetic, tables of indices, weights behind Transpose, Cast or Reshape. Integers are computed exactly; floating
 numbers with numpy in their own dtype, each operation rounded once, as a runtime does it. Only the last value of a
 chain is stored, and no large one in the place of a small one. Random operators, and what depends on a default that
-callers may override, stay. NaN, infinities and −0 come out as in a runtime; a Cast of them to integers stays.
+callers may override, stay. So does a part of the target in a Reshape of what is empty: onnx's shape inference takes a
+part that it does not know for a −1, and refuses that beside a 0 that it knows. NaN, infinities and −0 come out as in a
+runtime; a Cast of them to integers stays.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 from onnx import defs
 
 from onnxfuse.patterns import NotLegal, Rewrite, Scope, is_op
@@ -58,8 +61,17 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
             return None
         if node.op == "ConstantOfShape" and array.size > _FEW:
             return None  # it is the shorter form already
+        if array.dtype == np.int64 and 0 in array and _shapes_nothing(tensor, scope):
+            raise NotLegal("it is part of the target of a Reshape of an empty value")
         pairs.append((tensor, editor.constant(f"{tensor.name}/constant", array)))
     return Rewrite(same=tuple(pairs))
+
+
+def _shapes_nothing(tensor: gs.Tensor, scope: Scope) -> bool:
+    """Whether a Concat of the value is the target of a Reshape of something with no elements."""
+    joined = (n.outputs[0] for n in scope.editor.consumers(tensor) if is_op(n, "Concat"))
+    reshapes = (n for t in joined for n in scope.editor.consumers(t) if is_op(n, "Reshape"))
+    return any(0 in (scope.value(n.inputs[0]).shape or ()) for n in reshapes)
 
 
 def _stored(node: gs.Node, scope: Scope) -> int:

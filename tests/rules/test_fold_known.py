@@ -140,3 +140,15 @@ def test_what_was_before_is_told_of_the_model_as_it_was() -> None:
       n = Neg(x)  y = Neg(n) }""")
     result = optimized(model, target="ort-cpu")
     assert result.before == optimized(model, target="ort-cpu", rules=["dead_node"]).before
+
+
+def test_the_target_of_an_empty_reshape_is_kept() -> None:
+    """onnx's shape inference, in onnxruntime, takes the unknown size for a −1, and refuses −1 beside a known 0."""
+    model = parse("""<ir_version: 8, opset_import: ["" : 13]> g (float[N,2,0] x) => (float[N,2,0,1] y)
+    <int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[1] three = {3}>
+    { s = Shape(x) n = Slice(s, zero, one, zero) e = Slice(s, two, three, zero)
+      r = Concat <axis = 0> (n, zero, e, one)  y = Reshape(x, r) }""")
+    result = optimized(model, rules=[RULE])
+    assert not result.fusions and "empty value" in {r.reason for r in result.refused}.pop()
+    full = parse(onnx.printer.to_text(model).replace("N,2,0", "N,2,7"))
+    assert ops(folded(full)) == ["Shape", "Slice", "Concat", "Reshape"]
