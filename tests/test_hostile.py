@@ -189,6 +189,7 @@ ENDLESS = {
     "dims of many weights": lambda n: HEAD + part(7, part(5, b"\x08\x01" * 600) * (n // 1203)),
     "attributes": lambda n: HEAD + part(7, part(1, b"\x2a\x00" * (n // 2))),
     "attributes of many nodes": lambda n: HEAD + part(7, part(1, b"\x2a\x00" * 1000) * (n // 2003)),
+    "attributes behind a group": lambda n: HEAD + part(7, part(1, b"\xfb\x3f\xfc\x3f" + b"\x2a\x00" * (n // 2))),
     "nodes of a body": lambda n: HEAD + part(7, part(1, part(5, part(6, b"\x0a\x00" * (n // 2))))),
     "dims of an input": lambda n: HEAD + part(7, part(11, part(2, part(1, part(2, b"\x0a\x00" * (n // 2)))))),
 }

@@ -20,7 +20,8 @@ MOST_FIELDS = 20_000_000  # values in them, a packed list being one
 
 
 def check(data: bytes) -> None:
-    """Raises ModelError for more parts than any model has. Bytes that are no message are left to the parser to refuse.
+    """Raises ModelError for more parts than any model has. Bytes that are no message are left to the parser to refuse;
+    not a group, which it would read, and behind which are parts that are not counted.
 
     Counting takes half a second a million fields, so it is done only where there may be so many.
     """
@@ -39,6 +40,8 @@ def check(data: bytes) -> None:
                         todo.append((_inner(inner[number]), begin, stop))
                 if messages > MOST_MESSAGES or seen > MOST_FIELDS:
                     raise ModelError(f"has more than {MOST_MESSAGES:,} nodes, attributes and other parts; split it")
+    except wire.Group as error:
+        raise ModelError(f"is not an ONNX model, or damaged: there is {error} in it") from error
     except wire.Anomaly:
         return
 

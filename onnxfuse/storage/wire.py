@@ -33,6 +33,10 @@ class Anomaly(Exception):
     """The bytes are not a serialized message, or not a plain one."""
 
 
+class Group(Anomaly):
+    """A kind of field that protobuf reads and ONNX does not use."""
+
+
 class Field(NamedTuple):
     """One field; `at` is where its key starts, its value is [start, end)."""
 
@@ -92,6 +96,8 @@ def fields(source: Source, start: int, end: int) -> Iterator[tuple[int, int, int
                 stop = base + _varint(buffer, i)[1]
             elif wire in (1, 5):
                 stop = base + i + (8 if wire == 1 else 4)
+            elif wire in (3, 4):
+                raise Group("a protobuf group")
             else:
                 raise Anomaly(f"wire type {wire}")
             if stop > end:
