@@ -10,9 +10,8 @@ from onnx import TensorProto as T
 from onnx import helper
 
 from onnxfuse.facts.call import SAME, Call, Result, Unclear, broadcast, elementwise, fold, like, rule
+from onnxfuse.facts.contents import FLOATS
 from onnxfuse.facts.expr import Dim, Expr, dmax, dmin, floor_div, provably_nonnegative
-
-FLOATS = frozenset({T.FLOAT, T.DOUBLE, T.FLOAT16})
 
 
 def _either(c: Call) -> int:

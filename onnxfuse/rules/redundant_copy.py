@@ -3,7 +3,8 @@
 Identity; Dropout at inference; Cast and CastLike to the same type; Reshape, Expand, Slice, Pad, Tile, Squeeze,
 Unsqueeze and Flatten where nothing changes; a Transpose that keeps the order; Concat, Split, Sum, Max, Min and Mean of
 one. Shapes must be surely equal, in every binding of the free dims: a full-range Slice starts at 0 in steps of 1, and
-gives the input's shape or ends where exporters write "the end". The values are the same bits (NaN included).
+gives the input's shape or ends where exporters write "the end". The values are the same bits (NaN included). What
+makes the shape [1] of it stays: onnxruntime's fusion of a GELU of a scalar and constants of shape [1] gives a scalar.
 
 In onnxruntime these are copies of the whole tensor, but for views: a full-range Slice, a Concat of one, a Pad by zero,
 an Expand or Tile to the same shape take the time of a copy (measured on a tensor of 64 MB).
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from onnxfuse.facts.contents import FLOATS
 from onnxfuse.facts.expr import LARGEST
 from onnxfuse.patterns import NotLegal, Rewrite, Scope
 from onnxfuse.rules._known import given, ints, listed, perm_of, same_dims
@@ -76,6 +78,8 @@ def _keeps(node: gs.Node, scope: Scope) -> bool:
     if node.op == "Tile":
         repeats = ints(given(node, 1), scope)
         return repeats is not None and set(repeats) <= {1}
+    if source.shape == (1,) and source.dtype in FLOATS:
+        raise NotLegal("onnxruntime's fusions give a scalar for what a scalar and a [1] make, which it puts right")
     return True
 
 

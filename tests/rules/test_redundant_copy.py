@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import onnxruntime as ort
 import pytest
 from support import assert_same, ops, optimized, parse, random_feeds
 
@@ -84,3 +85,14 @@ def test_two_outputs_that_are_the_same_stay_two() -> None:
     result = optimized(model, rules=[RULE])
     assert [o.name for o in result.model.graph.output] == ["y", "z"] and ops(result.model) == ["Neg", "Identity"]
     assert_same(model, result.model, random_feeds(model))
+
+
+def test_the_reshape_of_one_number_stays() -> None:
+    """onnxruntime makes one Gelu of the parts, whose result is a scalar as x is, and not of the constants' shape."""
+    model = parse("""<ir_version: 8, opset_import: ["" : 18]> g (float x) => (float[1] y)
+    <float[1] root = {1.4142135}, float one = {1}, float half = {0.5}, int64[1] shape = {1}>
+    { d = Div(x, root)  e = Erf(d)  a = Add(one, e)  h = Mul(x, half)  g = Mul(a, h)  y = Reshape(g, shape) }""")
+    result = optimized(model)
+    assert_same(model, result.model, random_feeds(model))
+    session = ort.InferenceSession(result.model.SerializeToString(), providers=["CPUExecutionProvider"])
+    assert session.run(None, random_feeds(model))[0].shape == (1,)
