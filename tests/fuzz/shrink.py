@@ -10,8 +10,10 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from .check import Finding, _draws, _load, _run, check
+from .check import Finding, check
+from .draws import draws
 from .generate import Case
+from .sessions import load, run
 
 
 def shrink(case: Case, finding: Finding, *, thorough: bool = False) -> tuple[Case, Finding]:
@@ -26,7 +28,7 @@ def shrink(case: Case, finding: Finding, *, thorough: bool = False) -> tuple[Cas
                     onnx.checker.check_model(other.model)
                 except Exception:  # noqa: BLE001 - a graph that is none is left
                     continue
-                if _load(other.model.SerializeToString(), "disabled") is None:
+                if load(other.model.SerializeToString(), "disabled") is None:
                     continue
                 found = check(other, thorough=thorough)
             if found is not None and found.kind == finding.kind:
@@ -109,7 +111,7 @@ def _values(case: Case) -> dict[str, np.ndarray]:
     names = [n for node in model.graph.node for n in node.output if n]
     del model.graph.output[:]
     model.graph.output.extend(onnx.ValueInfoProto(name=n) for n in names)
-    found = _run(_load(model.SerializeToString(), "disabled"), next(_draws(case))[1])
+    found = run(load(model.SerializeToString(), "disabled"), next(draws(case))[1])
     return {} if found is None else dict(zip(names, found, strict=True))
 
 

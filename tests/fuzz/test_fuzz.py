@@ -11,7 +11,7 @@ from support import run
 import onnxfuse
 
 from .check import Seen, check
-from .check import _draws as draws
+from .draws import draws
 from .generate import generate
 from .shrink import shrink
 
