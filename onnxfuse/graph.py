@@ -31,6 +31,9 @@ class Editor:
         self._owner: dict[int, gs.Graph] = {}
         self._parent: dict[int, gs.Graph] = {}  # id(body) → the graph that holds its node
         self._outputs: dict[int, gs.Tensor] = {}
+        self._results: dict[
+            int, list[Use]
+        ] = {}  # id(output of a body) → the node that holds it, and which output it is
         self._uses: dict[int, tuple[gs.Tensor, dict[tuple[int, int], gs.Node]]] = {}  # of tensors touched by edits only
         self._before: dict[int, list[gs.Node]] = {}  # id(node) → new nodes that go where it stands or stood
         self._removed: dict[int, tuple[gs.Node, gs.Graph]] = {}  # with the graph that held it
@@ -44,8 +47,7 @@ class Editor:
             for node in g.nodes:
                 self._owner[id(node)] = g
                 self._node_names.add(node.name)
-                for body in bridge.bodies(node):
-                    self._parent[id(body)] = g
+                self._adopt(node, g)
 
     # --- questions ---
 
@@ -82,6 +84,10 @@ class Editor:
     def is_output(self, tensor: gs.Tensor) -> bool:
         """Whether a value is an output of the main graph or of a body."""
         return id(tensor) in self._outputs
+
+    def results(self, tensor: gs.Tensor) -> list[Use]:
+        """Every (node, index) of which a body gives a value as its output of that number."""
+        return [(node, i) for node, i in self._results.get(id(tensor), ()) if id(node) in self._owner]
 
     def owner(self, node: gs.Node) -> gs.Graph:
         """The graph or body that holds a node. Raises KeyError for a node that is in none."""
@@ -226,6 +232,12 @@ class Editor:
                 for n in inner.nodes:
                     yield n, inner
 
+    def _adopt(self, node: gs.Node, graph: gs.Graph) -> None:
+        for body in bridge.bodies(node):
+            self._parent[id(body)] = graph
+            for i, t in enumerate(body.outputs):
+                self._results.setdefault(id(t), []).append((node, i))
+
     def _detach(self, node: gs.Node) -> None:
         graph = self._owner[id(node)]
         for n, holder in self._with_bodies(node, graph):
@@ -246,8 +258,7 @@ class Editor:
             for t in n.outputs:
                 list.append(t.inputs, n)
             self._owner[id(n)] = holder
-            for body in bridge.bodies(n):
-                self._parent[id(body)] = holder
+            self._adopt(n, holder)
 
     # --- lists and their order ---
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import onnx_graphsurgeon as gs
+from onnx import TensorProto, defs
 
 from onnxfuse.facts import Facts, Value
 from onnxfuse.graph import Editor
@@ -44,9 +46,30 @@ def check(found: Rewrite, values: Sequence[gs.Tensor], place: Surroundings) -> C
     known, bound = place.extended(found.new)
     for tensor in (t for n in found.new for t in n.outputs if place.scope.editor.producer(t) is not None):
         _check_like(place.scope.value(tensor), known[tensor.name], tensor.name)
+    for node in found.new:
+        _check_types(node, known, place.scope.opset)
     if any(is_op(n, *_WINDOWS) and 0 in (known[n.inputs[0].name].shape or ()) for n in found.new):
         raise NotLegal("a window would look at a value without elements, which runtimes refuse")
     return Change(dead, known, bound)
+
+
+def _check_types(node: gs.Node, known: Facts, opset: int) -> None:
+    """Raises NotLegal where an operator does not take a value of this dtype, as Slice no 8-bit float."""
+    accepted = _accepted(node.op, node.domain or "", opset)
+    for i, tensor in enumerate(node.inputs if accepted else ()):
+        dtype = known[tensor.name].dtype if tensor.name else 0
+        if dtype and dtype not in accepted[min(i, len(accepted) - 1)]:
+            raise NotLegal(f"{node.op} takes no {TensorProto.DataType.Name(dtype).lower()}")
+
+
+@cache
+def _accepted(op_type: str, domain: str, opset: int) -> list[frozenset[int]]:
+    """The dtypes that an operator takes in each input, the last one standing for all that follow; [] if unknown."""
+    if not defs.has(op_type, opset, domain):
+        return []
+    names = {f"tensor({name.lower()})": number for name, number in TensorProto.DataType.items()}
+    inputs = defs.get_schema(op_type, opset, domain).inputs
+    return [frozenset(names[t] for t in parameter.types if t in names) for parameter in inputs]
 
 
 def _check_unread(nodes: Sequence[gs.Node], place: Surroundings) -> None:

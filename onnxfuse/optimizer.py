@@ -35,6 +35,7 @@ from onnxfuse.worklist import Worklist
 
 log = logging.getLogger(__name__)
 UNCHANGED = Verdict(True, 0.0, (), 0, None)  # the same bytes compute the same
+OLDEST_OPSET = 7  # before it operators broadcast by attributes, and onnxruntime runs none of them
 _ROOM = 30_000  # rewrites; the view and the plan of more take the memory of a session, which then opens later
 _SHOWN = 200  # values inside the model that are compared, at most twice as many
 
@@ -173,6 +174,10 @@ class Optimizer:
         """Rewrite the view, and plan the fusions of what is there then; only those of these keys, None for all."""
         roots = {root for rule in self.rules for root in rule.roots}
         graph = self.model.program.graph
+        opset = self.model.opsets.get("", OLDEST_OPSET)
+        if opset < OLDEST_OPSET:
+            log.warning("opset %d: nothing is rewritten before opset %d", opset, OLDEST_OPSET)
+            return Draft(None, Plan(None, (), ()))
         if not graph.outputs or not any(node.op_type in roots for node in ir.all_nodes(graph)):
             return Draft(None, Plan(None, (), ()))
         editor = Editor(self.model.graph)

@@ -121,3 +121,13 @@ def test_nothing_to_do_needs_no_verification(tmp_path: Path) -> None:
     assert result.fusions == () and result.verify is not None and result.verify.ok and result.verify.cases == 0
     assert onnxfuse.optimize(path, verify=False).verdict is None
     assert out.read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("target", ["ort-cpu", "ort-cuda", "portable"])
+def test_models_of_the_first_opsets_are_left_as_they_are(target: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Before opset 7 a Mul broadcasts by its attributes, which no rule looks at, and onnxruntime runs none of it."""
+    body = "a = Mul <broadcast = 1, axis = 0> (x, g) b = Add(x, a) c = Identity(b) y = Identity(c)"
+    model = graph(body, inputs="float[3,3] x, float[3] g", outputs="float[3,3] y", opset=6, ir=3)
+    result = onnxfuse.optimize(model, target=target, verify=False)
+    assert result.model == model and not result.fusions
+    assert "opset 6: nothing is rewritten before opset 7" in caplog.text

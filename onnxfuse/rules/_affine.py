@@ -13,6 +13,7 @@ import numpy as np
 from onnx import TensorProto
 
 from onnxfuse.patterns import Build, NotLegal, Scope, check_size, is_op
+from onnxfuse.rules._elementwise import FAR
 from onnxfuse.rules._window import scale_and_shift
 
 if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
@@ -25,7 +26,7 @@ DTYPES: dict[int, np.dtype[Any]] = {
 }
 LONGEST = 6  # nodes that one rewrite looks through
 _COMPOSITE = 3  # steps from the last product of a GELU or normalization to what gives it away
-_CANCELS = 1e-3  # sums that come out this much smaller than their terms: adding and subtracting 1.5·2²³ rounds
+_LARGE, _CANCELS = 1e4, 1e-3  # sums of such that come out so much smaller: adding and subtracting 1.5·2²³ rounds
 _LEAST = {np.dtype(np.float32): 1e-30, np.dtype(np.float64): 1e-290}  # weights around here lose digits to underflow
 
 
@@ -63,7 +64,7 @@ class Affine:
 
 def read(node: gs.Node | None, scope: Scope) -> tuple[gs.Tensor, Affine] | None:
     """The value and the affine operation with constants that a node does on it; None for any other node."""
-    if node is None or not is_op(node, *AFFINE) or not node.inputs or scope.opset < 7:
+    if node is None or not is_op(node, *AFFINE) or not node.inputs:
         return None
     if node.op == "BatchNormalization":
         return _batchnorm(node, scope)
@@ -140,14 +141,26 @@ def compose(first: Affine, then: Affine) -> Affine:
         raise NotLegal("the constants go along different axes")
     with np.errstate(all="ignore"):
         scale, scaled = first.scale * then.scale, first.shift * then.scale
-        shift = scaled + then.shift
-        largest = np.maximum(np.abs(scaled), np.abs(then.shift))
-    if np.any((largest > 1e4) & (np.abs(shift) < _CANCELS * largest) & (shift != 0)) or (
-        not np.all(shift) and np.any(largest[shift == 0] > 1e4)
-    ):
-        raise NotLegal("adding and subtracting large constants rounds, and may be meant to")
+    if np.any(np.abs(then.scale) != 1):
+        check_near(first.shift, scaled)
     axis = first.axis if first.axis is not None else then.axis
-    return Affine(scale, shift, axis)
+    return Affine(scale, added(scaled, then.shift), axis)
+
+
+def check_near(*shifts: np.ndarray | float) -> None:
+    """Raises NotLegal where a shift is too large to be taken behind a scale or a product."""
+    if any(np.any(np.abs(shift) > FAR) for shift in shifts):
+        raise NotLegal("what is near so large a constant would lose its digits")
+
+
+def added(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Two shifts as one. Raises NotLegal where large ones cancel."""
+    with np.errstate(all="ignore"):
+        total: np.ndarray = np.asarray(a + b)
+        largest = np.maximum(np.abs(a), np.abs(b))
+        if np.any((largest > _LARGE) & (np.abs(total) < _CANCELS * largest)):
+            raise NotLegal("adding and subtracting large constants rounds, and may be meant to")
+    return total
 
 
 def chain(node: gs.Node, scope: Scope) -> tuple[gs.Tensor, Affine, list[gs.Node]] | None:

@@ -19,6 +19,7 @@ _WIDEST: dict[int, float] = {
     TensorProto.FLOAT16: float(np.finfo(np.float16).max),
     TensorProto.DOUBLE: float(np.finfo(np.float64).max),
 }
+FAR = 1e3  # x − t is exact where x is near t, and x·s − t·s is rounded as t·s is: 6e-5 here in float32
 _DEEPEST = 4  # nodes of a chain that is followed
 _ROUNDING = 2.0**-22  # relative: a float32 constant such as 1/6 is rounded once, an operation on it once more
 
@@ -26,26 +27,6 @@ _ROUNDING = 2.0**-22  # relative: a float32 constant such as 1/6 is rounded once
 def same(a: float, b: float) -> bool:
     """Whether two numbers are one up to the rounding of float32 constants."""
     return math.isclose(a, b, rel_tol=_ROUNDING)
-
-
-_CARRIES = frozenset(
-    {"Mul", "Neg", "Sqrt", "Identity", "Cast", "Dropout", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose"}
-    | {"Concat", "Split", "Slice", "Gather", "Expand", "Tile", "Pad"}
-)
-_CARRIED = 4  # nodes
-
-
-def tells_smallness(tensor: gs.Tensor, scope: Scope) -> bool:
-    """Whether something near may be divided by the value, or its logarithm be taken: there the sign of a zero, or how
-    small a number is, decides about the result.
-    """
-    edge = [tensor]
-    for _ in range(_CARRIED):
-        uses = [use for t in edge for use in scope.editor.uses(t)]
-        if any(is_op(n, "Reciprocal", "Pow", "Log") or (is_op(n, "Div") and i == 1) for n, i in uses):
-            return True
-        edge = [t for n, i in uses if is_op(n, *_CARRIES) or (is_op(n, "Div") and i == 0) for t in n.outputs]
-    return False
 
 
 def scalar(tensor: gs.Tensor, like: gs.Tensor, scope: Scope) -> float | None:
@@ -80,7 +61,7 @@ def affine(tensor: gs.Tensor, x: gs.Tensor, scope: Scope) -> tuple[float, float]
         if tensor is x:
             return a, b
         step = _step(tensor, scope)
-        if step is None:
+        if step is None or not _is_near(step, a):
             return None
         tensor, a, b = step[0], a * step[1], a * step[2] + b
     return None
@@ -91,10 +72,15 @@ def single_affine(tensor: gs.Tensor, scope: Scope) -> tuple[gs.Tensor, float, fl
     a, b = 1.0, 0.0
     for _ in range(_DEEPEST):
         step = _step(tensor, scope) if scope.editor.use_count(tensor) == 1 else None
-        if step is None or scope.editor.is_output(tensor):
+        if step is None or scope.editor.is_output(tensor) or not _is_near(step, a):
             break
         tensor, a, b = step[0], a * step[1], a * step[2] + b
     return tensor, a, b
+
+
+def _is_near(step: tuple[gs.Tensor, float, float], scale: float) -> bool:
+    """Whether the shift of a step may be taken behind what scales it."""
+    return max(abs(step[2]), abs(step[2] * scale)) <= FAR
 
 
 def _step(tensor: gs.Tensor, scope: Scope) -> tuple[gs.Tensor, float, float] | None:

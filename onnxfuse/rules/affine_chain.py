@@ -16,7 +16,7 @@ import numpy as np
 
 from onnxfuse.patterns import Build, NotLegal, Rewrite, Scope, is_op
 from onnxfuse.rules._affine import AFFINE, chain, dtype_of, rounded, write
-from onnxfuse.rules._elementwise import tells_smallness
+from onnxfuse.rules._smallness import tells_zeros_apart
 
 if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
     import onnx_graphsurgeon as gs
@@ -40,7 +40,7 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
     if found is None or len(found[2]) < 2:
         return None
     x, affine, nodes = found
-    if not affine.shifts and any(is_op(n, "Add", "Sub") for n in nodes) and tells_smallness(node.outputs[0], scope):
+    if not affine.shifts and any(is_op(n, "Add", "Sub") for n in nodes) and tells_zeros_apart(node.outputs[0], scope):
         raise NotLegal("the sign of a zero counts where it is divided by")
     build = Build(scope, node)
     if not affine.scales and not affine.shifts:

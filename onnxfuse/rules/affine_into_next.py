@@ -16,7 +16,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from onnxfuse.patterns import Build, NotLegal, Rewrite, Scope, check_size, is_op
-from onnxfuse.rules._affine import AFFINE, LONGEST, Affine, chain, dtype_of, ends_composite, read, rounded, spread
+from onnxfuse.rules._affine import (
+    AFFINE,
+    LONGEST,
+    Affine,
+    added,
+    chain,
+    check_near,
+    dtype_of,
+    ends_composite,
+    read,
+    rounded,
+    spread,
+)
 from onnxfuse.rules._affine_along import MOVERS, moved
 from onnxfuse.rules._window import unpadded
 
@@ -128,6 +140,7 @@ class _Push:
         dtype = dtype_of(conv.inputs[1], self.scope)
         if affine.shifts and (conv.op == "ConvTranspose" or not unpadded(conv)):
             raise NotLegal("a shift does not go through padding")
+        check_near(affine.shift)
         has_bias = len(conv.inputs) > 2 and bool(conv.inputs[2].name)
         weight = self.scope.constant(conv.inputs[1])
         bias = self.scope.constant(conv.inputs[2]) if has_bias and affine.shifts else np.zeros(())
@@ -142,7 +155,7 @@ class _Push:
             parts = weight.reshape(group, -1, *weight.shape[1:])
             scaled = (parts * scale.reshape(group, 1, -1, *ones)).reshape(weight.shape)
             taps = (parts * shift.reshape(group, 1, -1, *ones)).reshape(weight.shape)
-            bias = bias + taps.reshape(weight.shape[0], -1).sum(1)
+            bias = added(bias, taps.reshape(weight.shape[0], -1).sum(1))
         inputs = [new, self.build.constant(rounded(scaled, dtype)), *conv.inputs[2:]]
         if affine.shifts:
             inputs = [*inputs[:2], self.build.constant(rounded(bias, dtype))]
@@ -153,24 +166,25 @@ class _Push:
         weight = self.scope.constant(node.inputs[1])
         if weight is None or weight.ndim != 2 or shape is None or len(shape) < 2 or node.attrs.get("transA", 0):
             raise NotLegal("the second factor is not a constant matrix")
+        check_near(affine.shift)
         across = bool(node.attrs.get("transB", 0))
         rows = weight.T.astype(np.float64) if across else weight.astype(np.float64)
         scale, shift = affine.along(len(shape) - 1, rows.shape[0])
-        scaled, added = rows * scale[:, None], shift @ rows
+        scaled, bias = rows * scale[:, None], shift @ rows
         factor = self.build.constant(rounded(np.ascontiguousarray(scaled.T) if across else scaled, dtype))
         if not affine.shifts:
             self.build(node.op, new, factor, *node.inputs[2:], out=node.outputs[0], **node.attrs)
         elif node.op == "MatMul":
-            self._matmul_add(node, new, factor, added, dtype)
+            self._matmul_add(node, new, factor, bias, dtype)
         else:
-            bias = self.scope.constant(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2].name else np.zeros(1)
-            if bias is None or (bias.ndim > 1 and bias.shape[0] != 1 and bias.shape[1] == 1):
+            own = self.scope.constant(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2].name else np.zeros(1)
+            if own is None or (own.ndim > 1 and own.shape[0] != 1 and own.shape[1] == 1):
                 raise NotLegal("the bias of Gemm is not one constant a column")
-            bias = bias.astype(np.float64) * node.attrs.get("beta", 1.0) + node.attrs.get("alpha", 1.0) * added
+            bias = added(own.astype(np.float64) * node.attrs.get("beta", 1.0), node.attrs.get("alpha", 1.0) * bias)
             attrs = {k: v for k, v in node.attrs.items() if k != "beta"}
             self.build("Gemm", new, factor, self.build.constant(rounded(bias, dtype)), out=node.outputs[0], **attrs)
 
-    def _matmul_add(self, node: gs.Node, new: gs.Tensor, factor: gs.Tensor, added: np.ndarray, dtype: np.dtype) -> None:
+    def _matmul_add(self, node: gs.Node, new: gs.Tensor, factor: gs.Tensor, bias: np.ndarray, dtype: np.dtype) -> None:
         """The product and its bias: into the Add that follows, if there is one with a constant a column."""
         editor, out = self.scope.editor, node.outputs[0]
         follower = editor.only_use(out)
@@ -178,7 +192,7 @@ class _Push:
         if follower is not None and found is not None:
             shape = self.scope.value(out).shape
             if shape is not None and found[1].axis in (None, len(shape) - 1):
-                out, added = follower.outputs[0], added + found[1].shift
+                out, bias = follower.outputs[0], added(bias, found[1].shift)
                 self.seen.add(id(follower))
         product = self.build("MatMul", new, factor)
-        self.build("Add", product, self.build.constant(rounded(added, dtype)), out=out)
+        self.build("Add", product, self.build.constant(rounded(bias, dtype)), out=out)

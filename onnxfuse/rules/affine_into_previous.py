@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from onnxfuse.patterns import Build, NotLegal, Rewrite, Scope, is_op
-from onnxfuse.rules._affine import AFFINE, LONGEST, Affine, compose, dtype_of, read, rounded
+from onnxfuse.rules._affine import AFFINE, LONGEST, Affine, check_near, compose, dtype_of, read, rounded
 from onnxfuse.rules._affine_along import MOVERS, moved
 
 if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
@@ -68,6 +68,7 @@ def _folded(node: gs.Node, linear: gs.Node, between: list[gs.Node], affine: Affi
     """The linear node with the operation in its weights, then again what stood between it and the operation."""
     if linear.op == "MatMul" and not affine.scales:
         return None
+    check_near(affine.shift)
     build = Build(scope, linear)
     last = None if between else node.outputs[0]
     x = (

@@ -107,6 +107,8 @@ def _nodes(body: gs.Graph, inner: dict[int, gs.Tensor], constants: set[int], sco
             inner.update((id(out), t) for t, out in zip(taken.outputs, node.outputs, strict=False))
         elif bodies(node):
             raise NotLegal("the branch that is taken holds loops or branches that are not known")
+        elif "proto" in vars(node) and node.proto.overload:
+            raise NotLegal("a node in the branch calls one of several functions of a name")
         elif _holds_tensor(node) and not is_op(node, "Constant"):
             raise NotLegal("an attribute in the branch is a tensor")
         elif any(isinstance(value, AttributeProto) for value in node.attrs.values()):

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from onnxfuse.patterns import Build, NotLegal, Rewrite, Scope, is_op
+from onnxfuse.rules._affine import added, check_near
 from onnxfuse.rules._window import Window, in_groups, of_conv
 
 if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
@@ -72,12 +73,13 @@ def composed(first: Window, then: Window) -> Window:
     macs = len(then.bias) * channels * prod(first.taps) * prod(then.taps)
     if macs > then.macs + first.macs * prod(then.strides):
         raise NotLegal("one convolution would multiply more")
+    check_near(first.bias)
     inner, outer = (in_groups(w.weight, w.group, group) for w in (first, then))
     return Window(
         first.x,
         first.dtype,
         _product(inner, outer, group),
-        then.bias + _through(outer, first.bias, group),
+        added(then.bias, _through(outer, first.bias, group)),
         group,
         tuple(a * b for a, b in zip(first.strides, then.strides, strict=True)),
         tuple(p + first.strides[i % len(axes)] * q for i, (p, q) in enumerate(zip(first.pads, then.pads, strict=True))),

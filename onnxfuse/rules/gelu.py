@@ -19,7 +19,7 @@ import numpy as np
 from onnx import TensorProto
 
 from onnxfuse.patterns import Build, NotLegal, Rewrite, Scope, is_op
-from onnxfuse.rules._elementwise import multiples, same, scalar, single_affine
+from onnxfuse.rules._elementwise import FAR, multiples, same, scalar, single_affine
 from onnxfuse.rules._moments import exponent
 from onnxfuse.targets import MICROSOFT
 
@@ -133,6 +133,8 @@ def _polynomial(tensor: gs.Tensor, x: gs.Tensor, scope: Scope, depth: int = _DEE
             sign = 1 if node.op == "Add" else -1
             size = max(len(left), len(right))
             padded = [(*p, *[0.0] * (size - len(p))) for p in (left, right)]
+            if any(abs(c) > FAR for p in padded for c in p):
+                return None  # sums of such round
             return tuple(a + sign * b for a, b in zip(*padded, strict=True))
 
 

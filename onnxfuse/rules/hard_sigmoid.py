@@ -33,13 +33,10 @@ AFTER = """
 <ir_version: 8, opset_import: ["" : 17]>
 g (float[1,2,3,3] x) => (float[1,2,3,3] y) { y = HardSigmoid <alpha = 0.16666667, beta = 0.5> (x) }
 """
-_LEAST_OPSET = 6
 
 
 def match(node: gs.Node, scope: Scope) -> Rewrite | None:
     """Rewrite or None; raises NotLegal with the reason of a near miss."""
-    if scope.opset < _LEAST_OPSET:
-        return None
     for factor, limited in multiples(node.outputs[0], scope):
         found = limits(limited, scope)
         if found is None:

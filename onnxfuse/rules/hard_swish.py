@@ -34,7 +34,6 @@ AFTER = """
 <ir_version: 8, opset_import: ["" : 17]>
 g (float[1,2,3,3] x) => (float[1,2,3,3] y) { y = HardSwish(x) }
 """
-_LEAST_OPSET = 6  # HardSigmoid
 
 
 def match(node: gs.Node, scope: Scope) -> Rewrite | None:
@@ -49,7 +48,7 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
     if scope.supports("HardSwish"):
         build("HardSwish", x, out=y)
         return build.rewrite()
-    if scope.opset < _LEAST_OPSET or any(is_op(scope.editor.producer(t), "HardSigmoid") for t in node.inputs):
+    if any(is_op(scope.editor.producer(t), "HardSigmoid") for t in node.inputs):
         return None  # nothing better
     build("Mul", x, build("HardSigmoid", x, alpha=1 / 6, beta=0.5), out=y)
     return build.rewrite()

@@ -35,14 +35,13 @@ AFTER = """
 g (float[2,2,3,3] x) => (float[2,2,3,3] y) <float[2] w = {1, 2}, float[2] b = {3, 4}>
 { y = InstanceNormalization <epsilon = 0.001> (x, w, b) }
 """
-_LEAST_OPSET = 6
 
 
 def match(node: gs.Node, scope: Scope) -> Rewrite | None:
     """Rewrite or None; raises NotLegal with the reason of a near miss."""
     core = layer(node, scope)
     shape = scope.value(core.x).shape if core is not None else None
-    if core is None or not shape or scope.opset < _LEAST_OPSET or core.axes != tuple(range(2, len(shape))):
+    if core is None or not shape or core.axes != tuple(range(2, len(shape))):
         return None
     check_float(core.x, scope)
     channels = shape[1]

@@ -26,12 +26,11 @@ AFTER = """
 <ir_version: 8, opset_import: ["" : 17]>
 g (float[1,2,3,3] x) => (float[1,2,3,3] y) { y = LeakyRelu <alpha = 0.25> (x) }
 """
-_LEAST_OPSET = 6
 
 
 def match(node: gs.Node, scope: Scope) -> Rewrite | None:
     """Rewrite or None; raises NotLegal with the reason of a near miss."""
-    if len(node.inputs) != 2 or scope.opset < _LEAST_OPSET:
+    if len(node.inputs) != 2:
         return None
     for x, other in (node.inputs, node.inputs[::-1]):
         if scope.value(x).dtype not in (TensorProto.FLOAT, TensorProto.FLOAT16):

@@ -39,13 +39,12 @@ _DTYPES: dict[int, type[np.floating[Any]]] = {
 }
 _CLIP_TAKES_DOUBLE = 12  # in onnxruntime
 _CLIP_TAKES_INPUTS = 11
-_LEAST_OPSET = 6
 
 
 def match(node: gs.Node, scope: Scope) -> Rewrite | None:
     """Rewrite or None; raises NotLegal with the reason of a near miss."""
     found = limits(node.outputs[0], scope)
-    if found is None or scope.opset < _LEAST_OPSET:
+    if found is None:
         return None
     x, low, high = found
     if node.inputs[0] is x and is_op(node, "Clip", "Relu"):

@@ -52,7 +52,6 @@ g (float[N,2,2] x) => (float[N,2,1] z)
  int64[2] s = {-1, 2}, int64[3] t = {-1, 2, 1}>
 { x2 = Reshape(x, s)  a = Gemm(x2, w, b)  r = Relu(a)  y2 = Gemm(r, v, c)  y = Reshape(y2, t)  z = Neg(y) }
 """
-_LEAST_OPSET = 7  # Gemm broadcasts its bias
 _VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 _SINGLE = ("Relu", "LeakyRelu", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Elu", "Softplus", "Gelu")
 _PARTS = ("Div", "Mul", "Add", "Erf", "Sigmoid")  # of GELU and SiLU
@@ -83,7 +82,7 @@ class _End:
 
 def match(node: gs.Node, scope: Scope) -> Rewrite | None:
     """Rewrite or None; raises NotLegal with the reason of a near miss."""
-    first = _product(node, scope) if scope.target.name in MEASURED and scope.opset >= _LEAST_OPSET else None
+    first = _product(node, scope) if scope.target.name in MEASURED else None
     shape = scope.value(node.inputs[0]).shape
     if first is None or len(first.constants) < 2 or shape is None or len(shape) < 3:
         return None

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from onnxfuse.patterns import NotLegal, Rewrite, Scope, is_op
-from onnxfuse.rules._elementwise import tells_smallness
 from onnxfuse.rules._known import same_dims
 from onnxfuse.rules._norm import ends_norm
+from onnxfuse.rules._smallness import tells_zeros_apart
 
 if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
     import onnx_graphsurgeon as gs
@@ -34,7 +34,6 @@ g (float[N,3] x) => (float[N,3] y) { a = Abs(x)  y = Sqrt(a) }
 """
 _NEUTRAL = {"Mul": 1, "Div": 1, "Pow": 1, "Add": 0, "Sub": 0}
 _COMMUTES = ("Mul", "Add")
-_LEAST_OPSET = 7  # broadcasting as numpy does it
 
 
 def match(node: gs.Node, scope: Scope) -> Rewrite | None:
@@ -43,7 +42,7 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
     if node.op == "Neg":
         inner = scope.editor.producer(node.inputs[0])
         return Rewrite(same=((y, inner.inputs[0]),)) if inner is not None and is_op(inner, "Neg") else None
-    if scope.opset < _LEAST_OPSET or len(node.inputs) != 2:
+    if len(node.inputs) != 2:
         return None
     for index in (1, 0) if node.op in _COMMUTES else (1,):
         x, c = node.inputs[1 - index], node.inputs[index]
@@ -70,7 +69,7 @@ def _without(node: gs.Node, x: gs.Tensor, c: gs.Tensor, scope: Scope) -> Rewrite
         fits = len(constant.shape) <= len(before.shape) and all(d == 1 for d in constant.shape)
     if not fits or not before.dtype or before.dtype != after.dtype:
         raise NotLegal("the constant widens the value, or may do so")
-    if _loses_a_sign(node, c, scope) and tells_smallness(node.outputs[0], scope):
+    if _loses_a_sign(node, c, scope) and tells_zeros_apart(node.outputs[0], scope):
         raise NotLegal("the sign of a zero counts where it is divided by")
     return Rewrite(same=((node.outputs[0], x),))
 

@@ -46,13 +46,12 @@ g (float[1,1,4,4] x) => (float[1,1,3,3] y)
 """
 _ALIGNMENT = 4  # channels: onnxruntime's NchwcTransformer
 _BLOCK = 16  # channels of the largest block
-_LEAST_OPSET = 7  # PRelu's slopes broadcast as they do since
 _LONGEST = 3  # pools in a row
 
 
 def match(node: gs.Node, scope: Scope) -> Rewrite | None:
     """Rewrite or None."""
-    if scope.target.name not in MEASURED or scope.opset < _LEAST_OPSET or len(node.inputs) != 2:
+    if scope.target.name not in MEASURED or len(node.inputs) != 2:
         return None
     chain = _chain(node, scope)
     if chain is None:

@@ -20,6 +20,7 @@ import numpy as np
 
 from onnxfuse.patterns import Build, NotLegal, Rewrite, Scope, is_op
 from onnxfuse.rules._blocked import is_blocked
+from onnxfuse.rules._smallness import tells_smallness
 
 if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
     import onnx_graphsurgeon as gs
@@ -47,12 +48,12 @@ g (float[1,1,3,3] x) => (float[1,16,3,3] z)
   y = Add(c, q)
   z = MaxPool <kernel_shape = [1, 1]> (y) }
 """
-_LEAST_OPSET = 7  # PRelu's slopes broadcast as they do since
+_LEAST_SLOPE = 1e-2  # below it 1-s keeps fewer than five digits of s
 
 
 def match(node: gs.Node, scope: Scope) -> Rewrite | None:
     """Rewrite or None; raises NotLegal with the reason of a near miss."""
-    if scope.opset < _LEAST_OPSET or len(node.inputs) != 2 or scope.target.name not in MEASURED:
+    if len(node.inputs) != 2 or scope.target.name not in MEASURED:
         return None
     x, y = node.inputs[0], node.outputs[0]
     shape, slope = scope.value(x).shape, scope.constant(node.inputs[1])
@@ -63,6 +64,8 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
     channels = shape[1]
     if slope is None or slope.dtype != np.float32 or not np.isfinite(slope).all():
         raise NotLegal("the slopes are not constant")
+    if np.any((slope != 0) & (np.abs(slope) < _LEAST_SLOPE)) and tells_smallness(y, scope):
+        raise NotLegal("slopes around 0 lose digits, and how small the value is counts behind it")
     if slope.shape not in ((channels, 1, 1), (1, channels, 1, 1)):
         raise NotLegal(f"slopes of the shape {list(slope.shape)} are not one a channel")
     slopes = slope.reshape(-1, 1, 1, 1)

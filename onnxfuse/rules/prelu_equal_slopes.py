@@ -25,12 +25,11 @@ AFTER = """
 <ir_version: 8, opset_import: ["" : 17]>
 g (float[1,2,3,3] x) => (float[1,2,3,3] y) { y = LeakyRelu <alpha = 0.25> (x) }
 """
-_LEAST_OPSET = 7  # LeakyRelu and PRelu as they are since
 
 
 def match(node: gs.Node, scope: Scope) -> Rewrite | None:
     """Rewrite or None; raises NotLegal with the reason of a near miss."""
-    if scope.opset < _LEAST_OPSET or len(node.inputs) != 2:
+    if len(node.inputs) != 2:
         return None
     slope = scope.constant(node.inputs[1])
     if slope is None or not slope.size or slope.dtype not in (np.float32, np.float16):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from onnxfuse.patterns import Build, NotLegal, Rewrite, Scope, is_op
-from onnxfuse.rules._affine import dtype_of, rounded
+from onnxfuse.rules._affine import added, check_near, dtype_of, rounded
 
 if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
     import onnx_graphsurgeon as gs
@@ -56,12 +56,13 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
     macs = first.weight.shape[0] * then.weight.shape[1]
     if macs > first.weight.size + then.weight.size:
         raise NotLegal("one product would multiply more")
-    out, added = node.outputs[0], first.bias @ then.weight + then.bias
-    behind = scope.editor.only_use(out) if is_op(node, "MatMul") and added.any() else None
-    if behind is not None and (more := _bias(behind, out, added.size, scope)) is not None:
-        out, added = behind.outputs[0], added + more
+    check_near(first.bias)
+    out, total = node.outputs[0], added(first.bias @ then.weight, then.bias)
+    behind = scope.editor.only_use(out) if is_op(node, "MatMul") and total.any() else None
+    if behind is not None and (more := _bias(behind, out, total.size, scope)) is not None:
+        out, total = behind.outputs[0], added(total, more)
     dtype = dtype_of(node.inputs[1], scope)
-    weight, bias = rounded(first.weight @ then.weight, dtype), rounded(added, dtype)
+    weight, bias = rounded(first.weight @ then.weight, dtype), rounded(total, dtype)
     build = Build(scope, first.node)
     if "Gemm" in (first.node.op, node.op):
         given = bias.any() or scope.opset < _OPTIONAL_BIAS
@@ -111,7 +112,7 @@ def _layer(node: gs.Node, scope: Scope) -> _Layer | None:
     weight = weight.astype(np.float64)
     if node.op == "MatMul":
         return _Layer(node.inputs[0], weight, np.zeros(weight.shape[1]), node)
-    if node.attrs.get("transA", 0) or scope.opset < 7:
+    if node.attrs.get("transA", 0):
         return None
     weight = (weight.T if node.attrs.get("transB", 0) else weight) * node.attrs.get("alpha", 1.0)
     has_bias = len(node.inputs) > 2 and bool(node.inputs[2].name)

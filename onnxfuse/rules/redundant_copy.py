@@ -84,8 +84,6 @@ def _keeps(node: gs.Node, scope: Scope) -> bool:
 
 
 def _infers(node: gs.Node, scope: Scope) -> bool:
-    if scope.opset < 7:
-        return bool(node.attrs.get("is_test", 0))
     if scope.opset < 12:
         return True
     training = given(node, 2)

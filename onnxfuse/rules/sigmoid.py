@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from onnx import TensorProto
 
 from onnxfuse.patterns import Build, NotLegal, Rewrite, Scope, is_op
-from onnxfuse.rules._elementwise import affine, scalar, tells_smallness
+from onnxfuse.rules._elementwise import affine, scalar
+from onnxfuse.rules._smallness import tells_smallness
 
 if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
     import onnx_graphsurgeon as gs

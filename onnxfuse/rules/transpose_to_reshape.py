@@ -33,7 +33,7 @@ g (float[N,1,5,4] x) => (float[N,5,4,1] y) <int64[4] s = {0, 5, 4, 1}> { y = Res
 def match(node: gs.Node, scope: Scope) -> Rewrite | None:
     """Rewrite or None; raises NotLegal with the reason of a near miss."""
     shape, perm = scope.value(node.inputs[0]).shape, perm_of(node, scope)
-    if shape is None or perm is None or scope.opset < 5 or perm == sorted(perm):
+    if shape is None or perm is None or perm == sorted(perm):
         return None
     long = [axis for axis in perm if shape[axis] != 1]
     if long != sorted(long):

@@ -37,7 +37,7 @@ g (float[N,2,3,4] x) => (float[N,6,4] y) <int64[3] s = {0, 6, 4}> { d = Reshape(
 def match(node: gs.Node, scope: Scope) -> Rewrite | None:
     """Rewrite or None; raises NotLegal with the reason of a near miss."""
     inner = scope.editor.producer(node.inputs[0]) if node.inputs else None
-    if inner is None or not is_op(inner, *ROOTS) or scope.opset < 5:  # where Reshape has its target as an attribute
+    if inner is None or not is_op(inner, *ROOTS):
         return None
     if is_op(node, "Unsqueeze") and is_op(inner, "Unsqueeze"):
         return None

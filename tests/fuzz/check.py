@@ -11,6 +11,7 @@ from unittest import mock
 
 import numpy as np
 import onnx
+from onnx import numpy_helper
 
 import onnxfuse
 from onnxfuse import worklist
@@ -22,9 +23,10 @@ from .generate import Case
 from .sessions import LEVELS, failure, load, reason, run, survives
 
 TARGETS = ("ort-cpu", "ort-cuda", "portable")
-INFINITE_SCALE = "FusedMatMul alpha attribute must be finite"  # a product of what was multiplied by infinity
-# Of graphs that it runs only because it does not look through what a rewrite removes, such as an Identity.
+# Of onnxruntime, on graphs that it runs only because it does not look through what a rewrite removes, as an Identity.
 OWN_FAULTS = (
+    "FusedMatMul alpha attribute must be finite",  # it fuses a product of what was multiplied by infinity
+    "Failed to find node output or a constant",  # of a grouped Conv with a bias, an output, that another one is added to
     "re-use buffer",  # it takes x[::2] of opset 10 for as long as x
     "SimplifiedLayerNormFusion/' Status Message: Scale",  # it fuses a scale that is longer than the normalized axis
 )
@@ -146,6 +148,15 @@ def _is_pinned(case: Case) -> bool:
     return not is_valid(case.model, feeds) or run(load(case.model.SerializeToString(), "disabled"), feeds) is None
 
 
+def _is_mistaken(model: onnx.ModelProto) -> bool:
+    """Whether onnxruntime may take the graph for another one: its LayerNormFusion does not look at the exponent."""
+    means = {n.input[0] for n in model.graph.node if n.op_type == "ReduceMean"}
+    powers = [n.input[1] for n in model.graph.node if n.op_type == "Pow" and n.output[0] in means]
+    held = {t.name: t for t in model.graph.initializer}
+    held |= {n.output[0]: n.attribute[0].t for n in model.graph.node if n.op_type == "Constant"}
+    return any(name not in held or np.any(numpy_helper.to_array(held[name]) != 2) for name in powers)
+
+
 def _compare(
     case: Case, after: bytes, target: str, levels: Sequence[str], fired: set[str], seen: Seen, probed: bool
 ) -> Finding | None:
@@ -158,12 +169,12 @@ def _compare(
         return Finding("dies", target, f"onnxruntime ends the process, by {' '.join(sorted(fired))}")
     reference = load(source, "disabled")
     base = [run(reference, feeds) for _, feeds in drawn]
-    for level in levels:
+    for level in levels if not _is_mistaken(case.model) else ("disabled",):
         first = reference if level == "disabled" else load(source, level)
         second = load(after, level)
         if first is not None and second is None and base[0] is not None:
             text = reason(after, level)
-            if INFINITE_SCALE in text:  # onnxruntime refuses what it fused itself
+            if any(known in text for known in OWN_FAULTS):
                 continue
             return Finding("load", f"{target} {level}", text)
         for (name, feeds), expected in zip(drawn, base, strict=True):

@@ -377,3 +377,52 @@ def test_constants_for_any_number_of_channels_are_not_made() -> None:
     )
     for target in ("ort-cpu", "ort-cuda", "portable"):
         assert optimized(model, target=target, verify=False).after.bytes > huge  # type: ignore[operator]
+
+
+# --- constants so large that the digits of what is near them are lost ---
+
+MAGIC = np.float32(1.5 * 2**23)  # x + MAGIC − MAGIC is x rounded to a whole number
+FAR = np.array([5e6 - 8, 5e6 - 3, 5e6 + 1, 5e6 + 7], np.float32)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "c = Conv(x, w) a = Add(c, M) y = Sub(a, M)",
+        "c = Conv(x, w, z) a = Add(c, M) y = Sub(a, M)",
+        "c = Conv(x, w, b) y = Sub(c, M)",
+        "a = Add(x, M) b1 = Sub(a, M) q = Mul(b1, s) y = Conv(q, w)",
+        "p = Mul(x, r) a = Add(p, M) b1 = Sub(a, M) q = Mul(b1, s) y = Conv(q, w)",
+        "p = Mul(x, r) a = Add(p, M) b1 = Sub(a, M) y = Mul(b1, s)",
+    ],
+)
+def test_rounding_to_whole_numbers_stays(body: str) -> None:
+    constants = {"w": array(4, 4, 1, 1), "z": array(4), "M": MAGIC, "s": np.float32(0.1), "r": np.float32(10)}
+    model = built(body, b=np.full(4, MAGIC), **constants)
+    result = optimized(model, target="ort-cpu", verify=False)
+    assert_same(model, result.model, {"x": RNG.uniform(-9, 9, (2, 4, 6, 6)).astype(np.float32)})
+
+
+@pytest.mark.parametrize("body", ["c = Gemm(x, w) a = Add(c, M) y = Sub(a, M)", "c = Gemm(x, w, b) y = Sub(c, M)"])
+def test_rounding_to_whole_numbers_behind_gemm_stays(body: str) -> None:
+    model = built(body, "float[3,4] x", w=array(4, 4), M=MAGIC, b=np.full(4, MAGIC))
+    result = optimized(model, target="ort-cpu", verify=False)
+    assert_same(model, result.model, {"x": RNG.uniform(-9, 9, (3, 4)).astype(np.float32)})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "d = Sub(x, t) y = MatMul(d, w)",
+        "d = Sub(x, t) y = Gemm(d, w, v)",
+        "d = Sub(x, t) e = Mul(d, v) f = Mul(e, v) y = Relu(f)",
+        "d = Gemm(x, i, far) y = Gemm(d, w, v)",
+    ],
+)
+def test_what_is_near_a_large_constant_keeps_its_digits(body: str) -> None:
+    """x − 5·10⁶ is exact there; x·w − 5·10⁶·w is rounded to halves."""
+    eye = np.eye(4, dtype=np.float32)
+    far = np.full(4, np.float32(-5e6))
+    model = built(body, "float[2,4] x", t=np.float32(5e6), w=array(4, 4), v=array(4), i=eye, far=far)
+    result = optimized(model, target="ort-cpu", verify=False)
+    assert_same(model, result.model, {"x": np.stack([FAR, FAR[::-1]])})

@@ -9,7 +9,7 @@ import examples
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
+from onnx import helper, parser
 from support import assert_same, ops, optimized, parse, random_feeds
 
 RULE = "constant_if"
@@ -142,3 +142,17 @@ def test_other_rules_see_across_the_border() -> None:
     result = optimized(conv, target="ort-cpu")
     assert ops(result.model) == ["Conv"]
     assert_same(conv, result.model, random_feeds(conv))
+
+
+@pytest.mark.parametrize("other", ["", "one"])
+def test_one_of_several_functions_of_a_name_is_called_where_it_is(other: str) -> None:
+    m = parser.parse_model("""<ir_version: 10, opset_import: ["" : 21, "my" : 1]>
+    g (float[N,3] x) => (float[N,3] y) <bool flag = {1}>
+    { c = If (flag) <then_branch = t () => (float[N,3] a) { a = my.f(x) },
+                     else_branch = e () => (float[N,3] b) { b = Abs(x) }>  y = Neg(c) }
+    <domain: "my", opset_import: ["" : 21]> f (X) => (Y) { Y = Exp(X) }
+    <domain: "my", opset_import: ["" : 21]> f (X) => (Y) { Y = Abs(X) }""")
+    m.functions[0].overload, m.functions[1].overload = other, "two"
+    m.graph.node[0].attribute[0].g.node[0].overload = "two"
+    result = optimized(m, target="ort-cpu", verify=False)
+    assert_same(m, result.model, {"x": np.array([[-1, 2, 3]], np.float32)})

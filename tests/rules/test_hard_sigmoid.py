@@ -8,7 +8,7 @@ import examples
 import numpy as np
 import onnx
 import pytest
-from support import ops, optimized, parse, run
+from support import assert_same, ops, optimized, parse, run
 
 CONSTANTS = "<float three = {3}, float zero = {0}, float six = {6}, float one = {1}, float sixth = {0.16666667}, \
 float fifth = {0.2}, float half = {0.5}, float minus = {-0.2}, float[2] per = {3, 4}, float[1] five = {5}>"
@@ -93,3 +93,21 @@ def test_nan_and_infinities() -> None:
     x = np.array([np.nan, np.inf, -np.inf, -3, 3, 0], np.float32).reshape(1, 3, 2)
     fused = optimized(m, rules=["hard_sigmoid"], target="ort-cpu").model
     np.testing.assert_allclose(run(fused, {"x": x})[0], run(m, {"x": x})[0], atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("body", "low", "high"),
+    [
+        ("b = Add(x, magic) a = Sub(b, magic) y = Clip(a, zero, one)", -2, 3),  # x rounded to a whole number
+        ("a = Sub(x, third) b = Mul(a, steep) y = Clip(b, zero, one)", 0.3333330, 0.3333335),  # exact near 1/3
+        ("a = Mul(x, steep) b = Sub(a, magic) y = Clip(b, zero, one)", 2.0971515, 2.0971523),
+    ],
+)
+def test_constants_that_cost_digits_stay(body: str, low: float, high: float) -> None:
+    m = parse(
+        f"""<ir_version: 8, opset_import: ["" : 17]> g (float[64] x) => (float[64] y)
+        <float zero = {{0}}, float one = {{1}}, float third = {{0.33333334}}, float steep = {{6000000}},
+        float magic = {{12582912}}> {{ {body} }}"""
+    )
+    result = optimized(m, target="ort-cpu", verify=False)
+    assert_same(m, result.model, {"x": np.linspace(low, high, 64, dtype=np.float32)})

@@ -183,3 +183,19 @@ def test_the_last_block_of_a_classifier_works_on_one_token() -> None:
     shapes = {v.name: v for v in onnx.shape_inference.infer_shapes(result.model).graph.value_info}
     wide = [n for n in result.model.graph.node if n.op_type == "MatMul" and n.input[1] == "wu"]
     assert shapes[wide[0].output[0]].type.tensor_type.shape.dim[1].dim_value == 1
+
+
+@pytest.mark.parametrize("dtype", ["FLOAT8E4M3FN", "FLOAT8E5M2", "INT4", "UINT4"])
+@pytest.mark.parametrize("opset", [19, 21, 23])
+def test_no_slice_of_what_slice_does_not_take(dtype: str, opset: int) -> None:
+    if "INT4" in dtype and opset < 21:
+        pytest.skip("there is no 4-bit integer before opset 21")
+    kind = onnx.TensorProto.DataType.Value(dtype)
+    m = graph(
+        f"""q = Cast <to = {kind}> (x) c = Cast <to = 1> (q) d = Exp(c)
+        s = Constant <value_ints = [0]> () e = Constant <value_ints = [1]> () y = Slice(d, s, e)""",
+        inputs="float[8,3] x", outputs="float[1,3] y", opset=opset, ir=10,
+    )  # fmt: skip
+    result = optimized(m, target="ort-cpu", verify=False)
+    onnx.checker.check_model(result.model, full_check=True)
+    assert_same(m, result.model, random_feeds(m))
