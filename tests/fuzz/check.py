@@ -26,7 +26,7 @@ TARGETS = ("ort-cpu", "ort-cuda", "portable")
 # Of onnxruntime, on graphs that it runs only because it does not look through what a rewrite removes, as an Identity.
 OWN_FAULTS = (
     "FusedMatMul alpha attribute must be finite",  # it fuses a product of what was multiplied by infinity
-    "Failed to find node output or a constant",  # of a grouped Conv with a bias, an output, that another one is added to
+    "Failed to find node output or a constant",  # of a grouped Conv with a bias that is an output and added to another
     "re-use buffer",  # it takes x[::2] of opset 10 for as long as x
     "SimplifiedLayerNormFusion/' Status Message: Scale",  # it fuses a scale that is longer than the normalized axis
 )

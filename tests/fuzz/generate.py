@@ -17,7 +17,7 @@ _MOVES: dict[Callable[[Builder], None], int] = {
     for part in (moves_linear, moves_elementwise, moves_shape, moves_dense, moves_norm, moves_attention)
     for move, weight in part.MOVES.items()
 }
-_OPSETS = (9, 10, 11, 12, 13, 14, 15, 17, 17, 17, 18, 18, 20, 21, 22, 23)
+_OPSETS = (7, 8, 9, 9, 10, 11, 12, 13, 14, 15, 17, 17, 17, 18, 18, 20, 21, 22, 23)
 
 
 @dataclass(frozen=True)

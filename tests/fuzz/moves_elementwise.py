@@ -218,6 +218,31 @@ def power(b: Builder) -> None:
     b.add("Pow", x, _scalar(b, x, b.choose([1, 2, 2, 3, 0])))
 
 
+def sigmoid_ratio(b: Builder) -> None:
+    """Who looks at how small a Sigmoid in parts is: shares, logarithms, the largest."""
+    x = b.pick(lambda a: a.size > 0 and a.ndim >= 1 and np.max(np.abs(a)) < 80)
+    y = b("Reciprocal", _plus(b, b("Exp", b("Neg", x)), 1))
+    kind = b.rng.random()
+    if kind < 0.3:
+        b.add("Div", y, b("ReduceMax" if b.chance(0.5) else "ReduceL2", y))
+    elif kind < 0.6:
+        b.add("Log", clip_of(b, y, 1e-12, 1) if b.chance(0.5) else _plus(b, y, 1e-12))
+    elif kind < 0.8:
+        b.add("Mul", _plus(b, y, b.choose([0, -0.5])), x)
+    else:
+        b.add("Reciprocal", b.add(b.choose(["Relu", "Tanh", "Sqrt"]), y))
+
+
+def whole(b: Builder) -> None:
+    """Rounding to whole numbers by a large constant, mostly with a scale before and behind."""
+    x = b.pick(lambda a: a.dtype == np.float32)
+    scale, magic = b.choose([1, 4, 10]), 1.5 * 2.0**23
+    y = _times(b, x, scale) if scale > 1 else x
+    y = b.add("Sub", _plus(b, y, magic), _scalar(b, x, magic))
+    if scale > 1:
+        _times(b, y, 1 / scale)
+
+
 def combine(b: Builder) -> None:
     """Two values of the pool, or one with itself."""
     x = b.pick()
@@ -247,5 +272,5 @@ def integers(b: Builder) -> None:
 
 MOVES = {
     affine: 10, affines: 4, unary: 8, limits: 4, hard_parts: 5, leaky_parts: 2, mish_parts: 2, gelu_parts: 1, swish: 2,
-    prelu: 2, neutral: 3, power: 1, combine: 6, integers: 1,
+    prelu: 2, neutral: 3, power: 1, combine: 6, integers: 1, sigmoid_ratio: 1, whole: 1,
 }  # fmt: skip
