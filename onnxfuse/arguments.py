@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping
 from numbers import Real
@@ -27,7 +28,10 @@ def number(name: str, value: object, *, zero: bool) -> float:
     right = isinstance(value, Real) and not isinstance(value, bool)
     if not right or not (value >= 0 if zero else value > 0):  # type: ignore[operator]
         raise _wrong(name, value, "a number, 0 or more" if zero else "a number above 0")
-    return float(value)  # type: ignore[arg-type]
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except OverflowError:
+        return math.inf
 
 
 def flag(name: str, value: object) -> bool:
@@ -51,7 +55,11 @@ def sizes(name: str, value: object) -> dict[str, int]:
         return {}
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise _wrong(name, value, "a mapping of names to sizes, such as {'batch': 8}")
-    return dict(value)
+    return {key: index(size) if _is_integer(size) else size for key, size in value.items()}
+
+
+def _is_integer(value: object) -> bool:
+    return hasattr(value, "__index__") and not isinstance(value, bool)
 
 
 def names(name: str, value: object) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+NO_THREAD = "no more threads may be started; allow more processes, as with ulimit -u"
 _LONGEST = 1000  # characters of a message
 
 
@@ -41,7 +42,7 @@ class MissingDependency(OnnxfuseError):
 
 
 class OutOfMemory(OnnxfuseError, MemoryError):
-    """There is not enough memory for the model, or for what it computes; nothing was written."""
+    """There is not enough memory, or no thread, for the model or what it computes; nothing was written."""
 
 
 class OutputError(OnnxfuseError):
@@ -61,3 +62,7 @@ def memory_named() -> Iterator[None]:
         raise
     except MemoryError as error:
         raise OutOfMemory("not enough memory for this model") from error
+    except RuntimeError as error:
+        if "can't start new thread" not in str(error):  # Python has no class for it
+            raise
+        raise OutOfMemory(NO_THREAD) from error

@@ -18,6 +18,7 @@ from onnx import AttributeProto as A
 from onnxfuse.errors import ModelError
 
 _SUMMAND = re.compile(r"\w+")
+_MOST_SUMMANDS = 16
 
 Attribute = Any  # int | float | str | bytes | tuple of those | onnx.TensorProto | Graph | (other protos, as they are)
 
@@ -149,10 +150,10 @@ def _dim(d: onnx.TensorShapeProto.Dimension) -> int | str | None:
 def summands(name: str) -> tuple[int | str, ...]:
     """The symbols and numbers of which a `dim_param` such as "past + seq" or "N + 1" is the sum.
 
-    Exporters name so what a decoder concatenates. Any other text is one symbol.
+    Exporters name so what a decoder concatenates. Any other text is one symbol, and a very long sum, too.
     """
     parts = [part.strip() for part in name.split("+")] if "+" in name else [name]
-    if len(parts) > 1 and not all(map(_SUMMAND.fullmatch, parts)):
+    if len(parts) > 1 and not (len(parts) <= _MOST_SUMMANDS and all(map(_SUMMAND.fullmatch, parts))):
         return (name,)
     return tuple(int(p) if p.isdecimal() and len(p) < 10 else p for p in parts)
 

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from onnxfuse import ir, storage, validity
+from onnxfuse import arguments, ir, storage, validity
 from onnxfuse.errors import ModelError
 from onnxfuse.storage import tensors
 
@@ -56,7 +56,7 @@ class Model:
         if isinstance(source, onnx.ModelProto):
             path, stored = None, storage.read(source)
         elif isinstance(source, (str, os.PathLike)):
-            path = Path(source)
+            path = arguments.path("model", source)
             stored = storage.read(path)
         else:
             path, stored = None, storage.read(_export(source))

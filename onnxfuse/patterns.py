@@ -33,6 +33,7 @@ class NotLegal(Exception):
 Key = tuple[str, str, str]  # of a rewrite: rule, path of the graph, value that it makes; the same in every run
 CROWD = 64  # readers of a value, and inputs of a node, beyond which it is no part of a pattern
 _LARGEST = 2**24  # elements of a constant that a rule makes; a file may declare any size
+_MOST_READ = 2**26  # elements of a constant that a rule looks at: a quarter of a gigabyte in float32
 
 
 def check_size(*dims: int) -> None:
@@ -148,7 +149,11 @@ class Scope:
         return bool(defs.has(op_type, self.opset, ""))
 
     def constant(self, tensor: gs.Tensor) -> np.ndarray | None:
-        """The elements of a value that no caller can change: an initializer, a Constant node; None for any other."""
+        """The elements of a value that no caller can change: an initializer, a Constant node; None for any other, and
+        for one of more elements than are read here.
+        """
+        if math.prod(d for d in self.value(tensor).shape or () if isinstance(d, int)) > _MOST_READ:
+            return None
         if _is_stored(tensor):
             return self.array(tensor)
         value = self.value(tensor)

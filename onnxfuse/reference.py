@@ -158,6 +158,8 @@ class Reference:
         """As `check`, of an open session; its interface is taken to be right. Of a session that fails the reason."""
         try:
             opened = session()
+        except OnnxfuseError:
+            raise
         except Exception as error:  # noqa: BLE001 - onnxruntime has no one base class
             return refused(f"optimized model does not load: {runtime.first_line(error)}")
         rows: list[list[OutputDifference | None]] = []

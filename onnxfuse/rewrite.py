@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import onnx_graphsurgeon as gs
 from onnx.parser import parse_function
@@ -14,7 +15,7 @@ from onnxfuse.graph import Editor
 from onnxfuse.model import Model
 from onnxfuse.patterns import Rewrite
 from onnxfuse.plan import Choice
-from onnxfuse.surroundings import Surroundings
+from onnxfuse.surroundings import Origin, Surroundings
 
 VERSION = 1  # of the operator set domains that fused nodes live in (com.microsoft, onnxfuse)
 
@@ -40,9 +41,19 @@ def _inherited(nodes: Sequence[gs.Node]) -> dict[str, str]:
     return {k: v for k, v in found.items() if not k.startswith("onnxfuse.")}
 
 
-def _origin(rule: str, sources: Sequence[str]) -> dict[str, str]:
+def _origin(rule: str, sources: Iterable[str]) -> dict[str, str]:
     """Metadata of a new node: the rule, and all nodes it stands for."""
-    return {"onnxfuse.rule": rule, "onnxfuse.sources": json.dumps(sources, ensure_ascii=False)}
+    return {"onnxfuse.rule": rule, "onnxfuse.sources": json.dumps(list(dict.fromkeys(sources)), ensure_ascii=False)}
+
+
+def _noted(node: gs.Node) -> list[str]:
+    """The nodes that a node says it stands for, an earlier run having written so; [] where it does not, or nonsense."""
+    try:
+        found: Any = json.loads(bridge.metadata(node).get("onnxfuse.sources", "[]"))
+        json.dumps(found, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):  # anything may stand there
+        return []
+    return found if isinstance(found, list) and all(isinstance(name, str) for name in found) else []
 
 
 def exchange(rule: str, found: Rewrite, dead: Sequence[gs.Node], place: Surroundings) -> list[gs.Node]:
@@ -61,17 +72,25 @@ def exchange(rule: str, found: Rewrite, dead: Sequence[gs.Node], place: Surround
             editor.rewire(old, other)
         changed.update((id(n), n) for n in readers)
     if found.new:
-        sources = dict.fromkeys(name for n in dead for name in _sources(n, place))
-        found.new[-1].metadata = _inherited(dead) | _origin(rule, list(sources))
+        found.new[-1].metadata = _inherited(dead)
+        place.origins[id(found.new[-1])] = Origin(rule, tuple(part for n in dead for part in _parts(n, place)))
     editor.replace(dead, found.new)
     if found.new and dead[-1].name:
         found.new[-1].name = dead[-1].name  # free again
     return list(changed.values())
 
 
-def _sources(node: gs.Node, place: Surroundings) -> list[str]:
-    """The nodes of the original that a node stands for: those that it says, else itself."""
-    return json.loads(bridge.metadata(node).get("onnxfuse.sources", "[]")) or [place.label(node)]
+def _parts(node: gs.Node, place: Surroundings) -> Sequence[str | Origin]:
+    """What a node stands for: what it was made of, or the nodes that it says, else itself."""
+    made = place.origins.get(id(node))
+    return [made] if made is not None else _noted(node) or [place.label(node)]
+
+
+def note(place: Surroundings) -> None:
+    """Writes into the metadata of the nodes that rewrites have left what each stands for."""
+    for key, node in place.made.items():
+        if key in place.origins:
+            node.metadata |= _origin(place.origins[key].rule, place.origins[key].names())
 
 
 def apply(model: Model, editor: Editor, choices: Sequence[Choice], domains: Iterable[str] = ()) -> tuple[Fusion, ...]:
@@ -90,7 +109,10 @@ def apply(model: Model, editor: Editor, choices: Sequence[Choice], domains: Iter
             attrs=dict(new.attrs),
             domain=new.domain,
             metadata=_inherited(choice.match.old)
-            | _origin(choice.key[0], choice.sources)
+            | _origin(
+                choice.key[0],
+                (name for n, s in zip(choice.match.old, choice.sources, strict=True) for name in _noted(n) or [s]),
+            )
             | {
                 "onnxfuse.bytes_saved": str(choice.bytes_saved),
                 "onnxfuse.seconds_saved": f"{choice.seconds_saved:.3e}",

@@ -23,7 +23,7 @@ from onnx import TensorProto, helper
 
 from onnxfuse import feeds as fd
 from onnxfuse import interruption, storage
-from onnxfuse.errors import Finding, MissingDependency, UsageError
+from onnxfuse.errors import NO_THREAD, Finding, MissingDependency, OutOfMemory, UsageError
 from onnxfuse.interface import Interface
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 
 def onnxruntime() -> ModuleType:
-    """The onnxruntime module. Raises MissingDependency with what to install, or where there is no memory for it."""
+    """The onnxruntime module. Raises MissingDependency with what to install, OutOfMemory where it has no room."""
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # read as it loads: since 1.29 its Linux wheels send by default
     if "onnxruntime" not in sys.modules:
         _require_memory(_ROOM)
@@ -82,7 +82,7 @@ def options(level: str) -> Any:
 
 def cpu_session(model: Path | bytes, level: str, *, mapped: bool = False) -> Any:
     """A CPU session with two threads, of a file or of a serialized model. Raises what onnxruntime raises,
-    MissingDependency, UsageError.
+    MissingDependency, OutOfMemory, UsageError.
 
     mapped: leave external weights in their file instead of a packed copy in memory; the time to open such a session
     grows with the square of the number of weights.
@@ -95,20 +95,25 @@ def cpu_session(model: Path | bytes, level: str, *, mapped: bool = False) -> Any
 
 
 def session(model: Path | bytes, options: Any, providers: Sequence[str]) -> Any:
-    """A session of a file, whatever its name, or of a serialized model. Raises what onnxruntime raises,
-    MissingDependency where the process may not take the memory.
+    """A session of a file, whatever its name, or of a serialized model. Raises what onnxruntime raises, OutOfMemory
+    where the process may not take the memory, or start a thread.
     """
     make = partial(onnxruntime().InferenceSession, sess_options=options, providers=list(providers), enable_fallback=0)
-    if isinstance(model, bytes):
-        _require_memory(_SESSION_ROOM + 2 * len(model))
-        return make(model)
-    _require_memory(_SESSION_ROOM + 2 * model.stat().st_size)
-    with storage.utf8(model) as path:
-        return make(str(path))
+    try:
+        if isinstance(model, bytes):
+            _require_memory(_SESSION_ROOM + 2 * len(model))
+            return make(model)
+        _require_memory(_SESSION_ROOM + 2 * model.stat().st_size)
+        with storage.utf8(model) as path:
+            return make(str(path))
+    except Exception as error:
+        if "PosixThread" not in str(error):
+            raise
+        raise OutOfMemory(NO_THREAD) from error
 
 
 def _require_memory(need: int) -> None:
-    """Raises MissingDependency where a limit on the address space (`ulimit -v`) leaves fewer bytes: onnxruntime might
+    """Raises OutOfMemory where a limit on the address space (`ulimit -v`) leaves fewer bytes: onnxruntime might
     abort the process.
     """
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
@@ -116,7 +121,7 @@ def _require_memory(need: int) -> None:
         return
     left = limit - int(_STATM.read_text().split()[0]) * resource.getpagesize()
     if left < need:
-        raise MissingDependency(
+        raise OutOfMemory(
             f"not enough memory: onnxruntime needs {need >> 20} MiB of address space, and the limit on the process "
             f"(ulimit -v) leaves {max(left, 0) >> 20} MiB"
         )

@@ -74,6 +74,8 @@ class Worklist:
                     every[root].append(rule)
             self._fixpoint(fresh, every)
         if self.made:
+            for place in self.places.values():
+                rewrite.note(place)
             self.editor.finish()
 
     @property

@@ -9,6 +9,7 @@ import ctypes
 import errno
 import fcntl
 import json
+import mmap
 import os
 import random
 import resource
@@ -17,11 +18,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import onnx
+import onnxruntime as ort
 import pytest
 from support import graph, with_weights
 
@@ -584,3 +586,71 @@ def test_no_memory_amid_the_work(
         commands.main()
     assert ended.value.code == 2 and capsys.readouterr().err == "onnxfuse: not enough memory for this model\n"
     assert contents(tmp_path) == {"o.onnx": b"old"} and len(list(tmp_path.iterdir())) == 1
+
+
+def test_no_room_to_map_the_weights(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    model = graph("y = Mul(x, v)", inputs="float[4000] x, float[4000] v", outputs="float[4000] y")
+    onnx.save(with_weights(model), tmp_path / "m.onnx")
+    monkeypatch.setattr(mmap, "mmap", full)
+    with pytest.raises(onnxfuse.OutOfMemory):
+        onnxfuse.optimize(tmp_path / "m.onnx", verify=False)
+
+
+def refuse_thread(*_: object, **__: object) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+def refuse_session(*_: object, **__: object) -> None:
+    raise ort.capi.onnxruntime_pybind11_state.Fail("PosixThread: Resource temporarily unavailable")
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "refuse"),
+    [(threading.Thread, "start", refuse_thread), (ort, "InferenceSession", refuse_session)],
+    ids=["Python", "onnxruntime"],
+)
+def test_no_thread_may_be_started(
+    owner: object, name: str, refuse: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, name, refuse)
+    with pytest.raises(onnxfuse.OutOfMemory, match="no more threads may be started"):
+        onnxfuse.optimize(EXAMPLE)
+
+
+# --- odd places ---
+
+
+@pytest.mark.skipif(not Path("/dev/fd").is_dir(), reason="there is no folder of descriptors")
+@pytest.mark.parametrize("option", ["", "--annotate", "--csv"])
+def test_a_folder_that_takes_no_files(option: str) -> None:
+    end = ".csv" if option == "--csv" else ".onnx"
+    command = ("analyze", EXAMPLE, option) if option else ("optimize", EXAMPLE, "--no-verify")
+    place = [*command, f"/dev/fd/x{end}"] if option else [*command[:2], f"/dev/fd/x{end}", *command[2:]]
+    done = cli(*place)
+    assert done.returncode == 2
+    last = done.stderr.splitlines()[-1]
+    assert "cannot be written" in last or "write-protected" in last
+
+
+def test_the_standard_output_as_the_model(tmp_path: Path) -> None:
+    """It would take the place of the file that the report goes to."""
+    with (tmp_path / "report").open("w") as report:
+        done = subprocess.run(
+            [sys.executable, "-m", "onnxfuse", "optimize", EXAMPLE, "/dev/stdout", "--no-verify"],
+            stdout=report, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == 2 and "is the standard output" in done.stderr
+    assert (tmp_path / "report").read_text() == ""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is full")
+def test_messages_that_cannot_be_written(tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        run = [sys.executable, "-m", "onnxfuse"]
+        assert subprocess.run(run, stderr=full, check=False).returncode == 2
+        command = [*run, "optimize", EXAMPLE, tmp_path / "o.onnx", "--no-verify", "--json"]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=full, check=False)
+    assert done.returncode == 0 and json.loads(done.stdout)["output"] == str(tmp_path / "o.onnx")

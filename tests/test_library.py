@@ -5,9 +5,11 @@ from __future__ import annotations
 import builtins
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 import pytest
@@ -194,3 +196,32 @@ def test_an_interrupt_amid_the_import_of_onnxruntime_is_one(monkeypatch: pytest.
     monkeypatch.setattr(builtins, "__import__", interrupted)
     with pytest.raises(KeyboardInterrupt):
         runtime.onnxruntime()
+
+
+class _Bytes:
+    def __fspath__(self) -> bytes:
+        return b"m.onnx"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: onnxfuse.analyze(_Bytes()),
+        lambda: onnxfuse.analyze(RESNET, device="\ud800.toml"),
+        lambda: onnxfuse.analyze(RESNET, device="\0.toml"),
+        lambda: onnxfuse.evaluate(3, None),
+        lambda: onnxfuse.evaluate(3, 5),
+        lambda: onnxfuse.analyze(RESNET, dims={"N": 2.5}),
+        lambda: onnxfuse.analyze(RESNET, dims={"N": True}),
+    ],
+)
+def test_odd_arguments_are_usage_errors(call: Callable[[], object]) -> None:
+    with pytest.raises(onnxfuse.UsageError) as caught:
+        call()
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_numbers_of_numpy_and_very_large_ones_are_numbers() -> None:
+    assert onnxfuse.analyze(RESNET, dims={"N": np.int64(3)}).dims == {"N": 3}
+    assert onnxfuse.analyze(RESNET, max_intensity=10**400).to_json()
+    assert onnxfuse.verify(RESNET, RESNET, tolerance=10**400).ok

@@ -24,6 +24,7 @@ MADE: dict[Shape, Callable[[int], int]] = {
     scale.readers: lambda n: 0,
     scale.initializers: lambda n: n // 2,
     scale.copies: lambda n: n,
+    scale.merged: lambda n: n - 1,
     scale.parts: lambda n: n,
     scale.branches: lambda n: 2 * n,
     scale.nested: lambda n: 2 * n,

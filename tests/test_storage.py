@@ -297,8 +297,8 @@ BAD = {
     "cut range": ("w.data", {"length": 3999}, "too short"),
     "range past the end": ("w.data", {"offset": 4, "length": 4000}, "too short"),
     "offset past the end": ("w.data", {"offset": 10**15}, "too short"),
-    "negative": ("w.data", {"offset": -4}, "must not be negative"),
-    "not a number": ("w.data", {"length": "many"}, "must be integers"),
+    "negative": ("w.data", {"offset": -4}, "offset of .* must be a whole number"),
+    "not a number": ("w.data", {"length": "many"}, "length of .* must be a whole number"),
 }
 
 
@@ -704,3 +704,23 @@ def test_a_large_graph_is_hopped_over(tmp_path: Path) -> None:
     data, left = wire.split(File(path))
     assert data == path.read_bytes() and not left
     assert Folder.of(path).base == tmp_path
+
+
+@pytest.mark.parametrize("key", ["location", "offset", "length"])
+def test_external_data_that_says_something_twice(key: str, tmp_path: Path) -> None:
+    """Readers differ in which one they take."""
+    (tmp_path / "w.data").write_bytes(bytes(4000))
+    path = external_model(tmp_path, "w.data", offset=0, length=4000)
+    model = onnx.load(path, load_external_data=False)
+    entry = next(e for e in model.graph.initializer[0].external_data if e.key == key)
+    model.graph.initializer[0].external_data.add(key=key, value=entry.value)
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ModelError, match="tensor 'w': its external data says something twice"):
+        storage.read(path)
+
+
+@pytest.mark.parametrize("number", ["1_6", "\uff11\uff16", "+16", " 16", "0x10", "1e2", ""])
+def test_numbers_that_only_python_reads(number: str, tmp_path: Path) -> None:
+    (tmp_path / "w.data").write_bytes(bytes(8000))
+    with pytest.raises(ModelError, match="offset of its external data"):
+        storage.read(external_model(tmp_path, "w.data", offset=number))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 import pytest
-from support import assert_same, graph, ops, optimized, random_feeds
+from support import assert_same, graph, ops, optimized, random_feeds, with_weights
 
 from onnxfuse import rules
 from onnxfuse.patterns import Build, NotLegal, Rewrite, Rule, Scope
@@ -224,3 +226,35 @@ def test_a_refusal_is_told_once(install: Callable[..., None]) -> None:
     install("drop_neg", "Neg", drop_neg)
     model = graph("a = Neg(x) b = Neg(a) y = Abs(b)", inputs="float[8] x", outputs="float[8] y")
     assert [r.reason for r in optimized(model).refused] == ["never"]
+
+
+def test_what_many_nodes_become_names_each_of_them_once() -> None:
+    """And writes it once: lists that grow with every step took the square of the chain in time and memory."""
+    names = ["x", *(f"v{i}" for i in range(400)), "y"]
+    body = " ".join(f"{b} = Relu({a})" for a, b in pairwise(names))
+    result = optimized(graph(body, inputs="float[3] x", outputs="float[3] y"), verify=False)
+    (node,) = result.model.graph.node
+    notes = {e.key: e.value for e in node.metadata_props}
+    assert json.loads(notes["onnxfuse.sources"]) == [f"Relu({name})" for name in names[1:]]
+
+
+def test_a_fused_node_names_what_its_parts_stand_for() -> None:
+    body = "a = Relu(x) b = Relu(a) c = Conv(b, w) d = Relu(c) e = Relu(d) y = Neg(e)"
+    inputs = "float[1,4,8,8] x, float[4,4,3,3] w"
+    model = with_weights(graph(body, inputs=inputs, outputs="float[1,4,6,6] y"))
+    (fused,) = (n for n in optimized(model, target="ort-cuda").model.graph.node if n.op_type == "FusedConv")
+    notes = {e.key: e.value for e in fused.metadata_props}
+    assert json.loads(notes["onnxfuse.sources"]) == ["Conv(c)", "Relu(d)", "Relu(e)"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "not json", "5", "null", '"text"', "[[1]]", "[1, null]", '{"a": 1}', "[" * 100_000, "1" * 5000, '["\\ud800"]'],
+)
+def test_notes_of_others_under_the_name_of_ours_are_not_taken_for_them(text: str) -> None:
+    model = graph("a = Relu(x) y = Relu(a)", inputs="float[3] x", outputs="float[3] y")
+    for node in model.graph.node:
+        node.metadata_props.add(key="onnxfuse.sources", value=text)
+    (node,) = optimized(model, verify=False).model.graph.node
+    notes = {e.key: e.value for e in node.metadata_props}
+    assert notes["onnxfuse.sources"] == '["Relu(a)", "Relu(y)"]'

@@ -6,6 +6,7 @@ Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 a finding
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import signal
@@ -19,6 +20,8 @@ import click
 from onnxfuse.cli import lists, models, runs  # noqa: F401 - each adds its commands to the group
 from onnxfuse.cli.group import cli
 from onnxfuse.errors import Finding, OnnxfuseError, memory_named, one_line
+
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 # Heavy modules (onnx, graphsurgeon, onnxruntime) are imported inside the commands: --help answers at once.
 
@@ -38,6 +41,7 @@ def _open_standard_streams() -> None:
 def main() -> NoReturn:
     """Run the command line and exit with its code. A KeyboardInterrupt is the caller's (see `__main__`)."""
     _open_standard_streams()
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's threads would only be in the way of onnxruntime's
     gc.disable()  # a short process that builds large acyclic structures: searching them for cycles takes a fifth of it
     try:
         with (
@@ -49,7 +53,8 @@ def main() -> NoReturn:
     except click.exceptions.Exit as end:  # --help, --version
         sys.exit(end.exit_code)
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.ctx.get_help(), err=True)
+        with suppress(OSError):
+            click.echo(error.ctx.get_help(), err=True)
         sys.exit(2)
     except click.ClickException as error:
         _end(" ".join(error.format_message().split()), 2)
@@ -61,7 +66,8 @@ def main() -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader went away, as `| head` does
         sys.exit(0)
     except OSError as error:
-        _end(f"{error.filename or 'the standard output'}: {error.strerror or error}{_without_folder()}", 2)
+        where = error.filename or ("the standard output" if error.errno in _UNWRITABLE else "this machine")
+        _end(f"{where}: {error.strerror or error}{_without_folder()}", 2)
     except Exception as error:
         if "ONNXFUSE_DEBUG" in os.environ:
             raise

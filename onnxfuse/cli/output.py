@@ -88,7 +88,7 @@ def print_json(data: Any) -> None:
 
 def warn(text: str) -> None:
     """A line on stderr."""
-    with suppress(BrokenPipeError):  # nobody reads it; the work goes on
+    with suppress(OSError):  # nobody reads it, or it is on a full disk; the work goes on
         click.echo(f"onnxfuse: {one_line(text)}", err=True)
 
 

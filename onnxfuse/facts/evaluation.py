@@ -62,6 +62,8 @@ def evaluate(count: Dim | None, dims: Mapping[str, int]) -> int:
         raise UsageError("this count is not known (None): it has no number at any sizes")
     if not isinstance(count, int | Expr):
         raise TypeError(f"a count is an int, an expression or None, not {type(count).__name__}")
+    if not isinstance(dims, Mapping):
+        raise UsageError(f"sizes of dimensions are a mapping of names to whole numbers, not {dims!r}")
     for name, size in dims.items():
         if isinstance(size, bool) or not isinstance(size, int):
             raise UsageError(f"dimension '{name}' is {size!r}; give a whole number")

@@ -171,6 +171,8 @@ def slices(c: Call) -> tuple[list[int] | None, list[Dim] | None, list[Dim] | Non
     if not count:
         shape = c.value(1).shape
         count = shape[0] if shape and isinstance(shape[0], int) else 0
+    if count > len(c.shape(0)):
+        raise Unclear  # an axis can be named once
     axes: list[int] | None = list(range(count))
     if c.has(3):
         axes = c.ints(3) if c.value(3).data is not None else None

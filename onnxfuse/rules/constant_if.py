@@ -57,7 +57,10 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
         """What stands for a value of the branch: a copy, or itself where it is captured."""
         tensor = _source(tensor, inner)
         if id(tensor) in constants and id(tensor) not in made:
-            made[id(tensor)] = build.constant(scope.array(tensor))
+            array = scope.constant(tensor)
+            if array is None:
+                raise NotLegal("a constant in the branch is too large to be copied")
+            made[id(tensor)] = build.constant(array)
         return made.get(id(tensor), tensor)
 
     for old in nodes:

@@ -38,14 +38,14 @@ def reference(tensor: onnx.TensorProto) -> Reference:
     """The external reference of a tensor. Raises ModelError where it says none, or no numbers."""
     said = {e.key: e.value for e in tensor.external_data}
     location = said.get("location", "")
-    who = f"tensor '{tensor.name}': offset and length of its external data '{location}' must"
-    try:
-        offset, length = int(said.get("offset", 0)), int(said["length"]) if "length" in said else None
-    except ValueError as error:
-        raise ModelError(f"{who} be integers") from error
-    if offset < 0 or (length is not None and length < 0):
-        raise ModelError(f"{who} not be negative")
-    return Reference(tensor.name, location, offset, length)
+    who = f"tensor '{tensor.name}': "
+    if len(said) < len(tensor.external_data):
+        raise ModelError(f"{who}its external data says something twice")
+    for key in ("offset", "length"):
+        if not (said.get(key, "0").isascii() and said.get(key, "0").isdigit()):  # int() takes more, as "1_0"
+            raise ModelError(f"{who}{key} of its external data '{location}' must be a whole number, 0 or more")
+    length = int(said["length"]) if "length" in said else None
+    return Reference(tensor.name, location, int(said.get("offset", 0)), length)
 
 
 @dataclass(frozen=True, slots=True)

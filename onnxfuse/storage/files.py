@@ -96,6 +96,9 @@ def check(path: Path) -> int | None:
         raise OutputError(f"{path}: is a folder; give the path of the file to write")
     if not stat.S_ISREG(status.st_mode):
         raise OutputError(f"{path}: is not a regular file; give the path of the file to write")
+    with suppress(OSError):  # there is no standard output
+        if os.path.samestat(status, os.fstat(1)):
+            raise OutputError(f"{path}: is the standard output, where the report goes; choose another one")
     if not os.access(target, os.W_OK):
         raise OutputError(f"{path}: is write-protected; remove it or choose another name")
     return stat.S_IMODE(status.st_mode)
@@ -119,7 +122,7 @@ def sweep(folder: Path) -> None:
 
 
 @contextmanager
-def _claimed(folder: Path, make: Callable[[Path], int]) -> Iterator[tuple[Path, int]]:
+def _claimed(folder: Path, make: Callable[[Path], int | None]) -> Iterator[tuple[Path, int]]:
     """A new name in a folder and what `make` opens there, both gone afterwards; nobody else sweeps it until then."""
     sweep(folder)
     descriptor = None
@@ -138,14 +141,11 @@ def _claimed(folder: Path, make: Callable[[Path], int]) -> Iterator[tuple[Path, 
             os.close(descriptor)
 
 
-def _locked(path: Path, make: Callable[[Path], int]) -> int | None:
+def _locked(path: Path, make: Callable[[Path], int | None]) -> int | None:
     """What `make` opens, locked; None where a sweep came between. Without locks at all there are no sweeps either."""
-    try:
-        descriptor = make(path)
-    except FileNotFoundError:
-        if path.parent.is_dir():
-            return None
-        raise
+    descriptor = make(path)
+    if descriptor is None:
+        return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         swept = not os.path.samestat(os.fstat(descriptor), path.lstat())
@@ -163,9 +163,11 @@ def _new_file(path: Path) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
 
 
-def _new_folder(path: Path) -> int:
+def _new_folder(path: Path) -> int | None:
     path.mkdir(0o700)
-    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    with suppress(FileNotFoundError):  # a sweep came between
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    return None
 
 
 def _remove(path: Path) -> None:

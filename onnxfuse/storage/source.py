@@ -115,7 +115,10 @@ class File:
         if not length:
             return memoryview(b"")
         ahead = offset % mmap.ALLOCATIONGRANULARITY
-        mapped = mmap.mmap(self._fd, ahead + length, offset=offset - ahead, access=mmap.ACCESS_READ)
+        try:
+            mapped = mmap.mmap(self._fd, ahead + length, offset=offset - ahead, access=mmap.ACCESS_READ)
+        except OSError as error:
+            raise MemoryError from error  # there is nothing else that a range of an open file lacks
         return memoryview(mapped)[ahead:]
 
     def copy(self, offset: int, length: int, out: BinaryIO) -> None:

@@ -113,6 +113,13 @@ def copies(n: int) -> onnx.ModelProto:
     return _model(nodes, [_constant("one", np.ones(1))], [_value("x", "N", 8)], [_value(x, "N", 8)])
 
 
+def merged(n: int) -> onnx.ModelProto:
+    """n Relus behind one another, of which one stays, and stands for all."""
+    names = ["x", *(f"v{i}" for i in range(n))]
+    nodes = [helper.make_node("Relu", [names[i]], [names[i + 1]]) for i in range(n)]
+    return _model(nodes, [], [_value("x", "N", 8)], [_value(names[-1], "N", 8)])
+
+
 def parts(n: int) -> onnx.ModelProto:
     """One node with n outputs and one with n inputs, between them a multiplication by 1 that goes, n times."""
     nodes = [helper.make_node("Split", ["x"], [f"s{i}" for i in range(n)], axis=1)]
@@ -166,6 +173,7 @@ SHAPES: dict[Callable[[int], onnx.ModelProto], tuple[int, int]] = {
     readers: (25_000, 50_000),
     initializers: (5_000, 10_000),
     copies: (25_000, 50_000),
+    merged: (25_000, 50_000),
     parts: (5_000, 10_000),
     branches: (5_000, 10_000),
     nested: (15, 30),

@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper, parser
 
 from onnxfuse import facts, ir
 from onnxfuse.errors import ModelError, UsageError
-from onnxfuse.facts import UNKNOWN, Facts
+from onnxfuse.facts import UNKNOWN, Facts, free_dims, infer
 from onnxfuse.facts.call import RULES
 from onnxfuse.facts.scope import CONTROL
 
@@ -374,3 +374,20 @@ def test_expressions_do_not_grow_without_end() -> None:
     (dim,) = found["y"].shape
     assert isinstance(dim, facts.Expr)
     assert len(str(dim)) < 1200
+
+
+def test_a_very_long_sum_is_one_symbol() -> None:
+    """Arithmetic with all its terms takes the square of their number."""
+    for count, symbols in ((16, 16), (17, 1), (20_000, 1)):
+        head = '<ir_version: 8, opset_import: ["" : 17]>'
+        model = parser.parse_model(f"{head} g (float[N] x) => (float[M] y) {{ y = Relu(x) }}")
+        model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = " + ".join(f"a{i}" for i in range(count))
+        assert len(free_dims(ir.read(model))) == symbols
+
+
+def test_a_slice_of_more_axes_than_there_are_is_unknown() -> None:
+    """Its starts are an input, whose declared size may be anything."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[4,5] x, int64[100000000000] s, int64[100000000000] e)
+    => (float[a,b] y) { z = Slice(x, s, e)  y = Relu(z) }"""
+    facts = infer(ir.read(parser.parse_model(text)))
+    assert not any(isinstance(d, int) for d in facts["z"].shape or ())
