@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+import numpy as np
 import onnx_graphsurgeon as gs
 from onnx import TensorProto, defs
 
@@ -14,6 +16,7 @@ from onnxfuse.graph import Editor
 from onnxfuse.patterns import CROWD, NotLegal, Rewrite, is_op
 from onnxfuse.surroundings import Surroundings
 
+_LEAST, _LARGEST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
 _WINDOWS = ("Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool")
 
 
@@ -47,19 +50,34 @@ def check(found: Rewrite, values: Sequence[gs.Tensor], place: Surroundings) -> C
     for tensor in (t for n in found.new for t in n.outputs if place.scope.editor.producer(t) is not None):
         _check_like(place.scope.value(tensor), known[tensor.name], tensor.name)
     for node in found.new:
-        _check_types(node, known, place.scope.opset)
+        _check_node(node, known, place)
     if any(is_op(n, *_WINDOWS) and 0 in (known[n.inputs[0].name].shape or ()) for n in found.new):
         raise NotLegal("a window would look at a value without elements, which runtimes refuse")
     return Change(dead, known, bound)
 
 
-def _check_types(node: gs.Node, known: Facts, opset: int) -> None:
-    """Raises NotLegal where an operator does not take a value of this dtype, as Slice no 8-bit float."""
-    accepted = _accepted(node.op, node.domain or "", opset)
+def _check_node(node: gs.Node, known: Facts, place: Surroundings) -> None:
+    """Raises NotLegal where an operator does not take a value of this dtype, as Slice no 8-bit float, where float32
+    does not hold an attribute, and where the model itself says what the operator is.
+    """
+    if node.domain:
+        check_foreign(node.domain, node.op, place)
+    if node.op == "Relu" and known[node.inputs[0].name].dtype == TensorProto.DOUBLE:
+        raise NotLegal("onnxruntime does not load a Relu in double that a Clip may come to stand behind")
+    for value in node.attrs.values():
+        if isinstance(value, float) and math.isfinite(value) and value and not _LEAST <= abs(value) <= _LARGEST:
+            raise NotLegal(f"an attribute would be {value:g}, which float32 does not hold")
+    accepted = _accepted(node.op, node.domain or "", place.scope.opset)
     for i, tensor in enumerate(node.inputs if accepted else ()):
         dtype = known[tensor.name].dtype if tensor.name else 0
         if dtype and dtype not in accepted[min(i, len(accepted) - 1)]:
             raise NotLegal(f"{node.op} takes no {TensorProto.DataType.Name(dtype).lower()}")
+
+
+def check_foreign(domain: str, op_type: str, place: Surroundings) -> None:
+    """Raises NotLegal where the model has a function of this name: it is another operator there."""
+    if any((domain, op_type) == key[:2] for key in place.program.functions):
+        raise NotLegal(f"the model has another function '{domain}::{op_type}'")
 
 
 @cache

@@ -211,6 +211,8 @@ def _elements(c: Call) -> np.ndarray:
         function = _FLOAT.get(op)
         if function is None:
             raise Unclear
+        if op in ("Min", "Max"):
+            check_ordered(*arrays)
         with np.errstate(all="ignore"):
             out = np.asarray(function(*arrays))
         return out.astype(object) if out.dtype == bool else out
@@ -232,7 +234,7 @@ def _cast_elements(c: Call) -> np.ndarray:
     symbolic = data.dtype == object and any(isinstance(d, Expr) for d in data.reshape(-1))
     if to in FLOATS:
         # A symbol stays an exact integer; the other elements beside it too.
-        return data if symbolic else data.astype(helper.tensor_dtype_to_np_dtype(to))
+        return data if symbolic else _as_floats(data, c.inputs[0].dtype, to)
     if to == T.BOOL:
         return elementwise(lambda d: _sign(d) != 0, data) if data.dtype == object else (data != 0).astype(object)
     if to not in INTEGERS:
@@ -240,6 +242,26 @@ def _cast_elements(c: Call) -> np.ndarray:
     if data.dtype != object and not np.isfinite(data).all():
         raise Unclear
     return elementwise(lambda d: d if isinstance(d, Expr) else int(d), data)
+
+
+def _as_floats(data: np.ndarray, given: int, to: int) -> np.ndarray:
+    """Elements in another dtype. What is rounded twice on the way, as some runtimes do it, is Unclear."""
+    with np.errstate(all="ignore"):
+        out = data.astype(helper.tensor_dtype_to_np_dtype(to))
+        wide = data.astype(np.float64)
+        once = to == T.DOUBLE or given in (T.FLOAT, to) or (to == T.FLOAT and given == T.DOUBLE)
+        if not once and not np.array_equal(out.astype(np.float64), wide, equal_nan=True):
+            raise Unclear
+        if data.dtype == object and any(int(w) != d for w, d in zip(wide.flat, data.flat, strict=True)):
+            raise Unclear
+    return out
+
+
+def check_ordered(*arrays: np.ndarray) -> None:
+    """Raises Unclear where a NaN or a −0 is among these: runtimes differ in what the least and largest are then."""
+    for a in arrays:
+        if np.isnan(a).any() or np.any((a == 0) & np.signbit(a)):
+            raise Unclear
 
 
 INTEGERS = frozenset({T.INT8, T.INT16, T.INT32, T.INT64, T.UINT8, T.UINT16, T.UINT32, T.UINT64})

@@ -8,6 +8,7 @@ from onnx import TensorProto as T
 from onnx import helper
 
 from onnxfuse.facts.call import Call, Unclear, array, fold, normal_axis, numbers, prod
+from onnxfuse.facts.elementwise import check_ordered
 from onnxfuse.facts.expr import Expr, dmax, dmin, symbol
 from onnxfuse.facts.movement import cut, slice_bounds, slices
 
@@ -108,6 +109,7 @@ def _reduce(c: Call, function: np.ufunc, of_floats: np.ufunc | None = None) -> n
     if not data.size or (data.dtype != object and of_floats is None):
         raise Unclear
     if of_floats is not None and data.dtype != object:
+        check_ordered(data)
         function = of_floats
     axes = c.ints_of("axes", 1)
     if not axes:
@@ -139,7 +141,7 @@ def _gather_values(c: Call) -> np.ndarray:
 @fold("GatherElements")
 def _gather_element_values(c: Call) -> np.ndarray:
     data = c.data(0)
-    return np.take_along_axis(data, _indices(c), c.axis(data.ndim, 0))
+    return np.asarray(data[_places(c, data)], dtype=data.dtype)
 
 
 @fold("GatherND")
@@ -154,8 +156,10 @@ def _gather_nd_values(c: Call) -> np.ndarray:
 def _scatter_nd_values(c: Call) -> np.ndarray:
     if c.text("reduction", "none") != "none":
         raise Unclear
-    out = c.data(0).copy()
-    out[tuple(np.moveaxis(_indices(c), -1, 0))] = c.data(2)
+    out, index, updates = c.data(0).copy(), _indices(c), c.data(2)
+    if updates.shape != (*index.shape[:-1], *out.shape[index.shape[-1] :]):
+        raise Unclear
+    out[tuple(np.moveaxis(index, -1, 0))] = updates
     return out
 
 
@@ -164,8 +168,25 @@ def _scatter_element_values(c: Call) -> np.ndarray:
     if c.text("reduction", "none") != "none":
         raise Unclear
     out = c.data(0).copy()
-    np.put_along_axis(out, _indices(c), c.data(2), c.axis(out.ndim, 0))
+    places = _places(c, out)
+    updates = c.data(2)
+    chosen = np.unique(np.ravel_multi_index([p % n for p, n in zip(places, out.shape, strict=True)], out.shape))
+    if updates.shape != places[0].shape or chosen.size != updates.size:  # which of two comes last is not said
+        raise Unclear
+    out[places] = updates
     return out
+
+
+def _places(c: Call, data: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The place of every element of the indices in the data: its own, but for the one along the axis. (numpy's own
+    functions broadcast indices, which the operators do not.)
+    """
+    index = _indices(c)
+    if index.ndim != data.ndim or not index.ndim:
+        raise Unclear
+    places: list[np.ndarray] = list(np.indices(index.shape))
+    places[c.axis(data.ndim, 0)] = index
+    return tuple(places)
 
 
 @fold("ConstantOfShape")
@@ -205,5 +226,11 @@ def _range_values(c: Call) -> np.ndarray:
         return array([start + i for i in range(0, limit - start, delta)])
     if any(isinstance(d, Expr) for d in (start, limit, delta)):
         raise Unclear
+    dtype = helper.tensor_dtype_to_np_dtype(c.value(0).dtype)
     count = max(int(np.ceil((float(limit) - float(start)) / float(delta))), 0)
-    return np.asarray(start + delta * np.arange(count), helper.tensor_dtype_to_np_dtype(c.value(0).dtype))
+    steps = float(start) + float(delta) * np.arange(count + 1)
+    # Some runtimes add up and some multiply: where each step is exact it is all one.
+    exact = np.array_equal(steps.astype(dtype), steps) and np.all(np.diff(steps) == float(delta))
+    if not exact:
+        raise Unclear
+    return steps[:count].astype(dtype)

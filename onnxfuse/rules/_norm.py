@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
 
 _AXES_AS_INPUT = 18  # of ReduceMean
 _MOST_PARTS = 24
+_LEAST_EPSILON = 0.99e-5
 Given: TypeAlias = "gs.Tensor | np.ndarray | None"
 Fit: TypeAlias = "Callable[[gs.Tensor], Given]"
 
@@ -104,6 +105,12 @@ def check_float(x: gs.Tensor, scope: Scope) -> None:
         raise NotLegal("normalizations are recovered in float32 only")
     if scope.value(x).constant:  # then a scale would not be told from what is scaled
         raise NotLegal("what is normalized is a constant")
+
+
+def check_epsilon(epsilon: float) -> None:
+    """Raises NotLegal where ε is so small that InstanceNormalization loses the digits of nearly constant numbers."""
+    if epsilon < _LEAST_EPSILON:
+        raise NotLegal(f"an epsilon of {epsilon:g} is too small for InstanceNormalization")
 
 
 def is_spelled(norm: Norm, ops: Sequence[str], scope: Scope) -> bool:

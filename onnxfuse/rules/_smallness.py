@@ -16,6 +16,7 @@ from onnxfuse.patterns import Scope, is_op
 if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
     import onnx_graphsurgeon as gs
 
+SMALLNESS = "how small the value is counts where it is divided by or its logarithm is taken"
 _FARTHEST = 200  # nodes that are looked at
 # Weighted sums with constants, what is exp or flat around 0, normalizations with an ε, and what reads no elements.
 _ENDS = (
@@ -33,17 +34,19 @@ def tells_zeros_apart(tensor: gs.Tensor, scope: Scope) -> bool:
     return _reaches(tensor, scope, signs=True)
 
 
-def tells_smallness(tensor: gs.Tensor, scope: Scope) -> bool:
+def tells_smallness(tensor: gs.Tensor, scope: Scope, *, outputs: bool = False) -> bool:
     """Whether something behind the value gives another result where a small number is 0 or a little larger or smaller:
-    a division by it, a logarithm, a search for the largest of small ones.
+    a division by it, a logarithm, a search for the largest of small ones. outputs: whether a graph output does, too.
     """
-    return _reaches(tensor, scope, signs=False)
+    return _reaches(tensor, scope, signs=False, outputs=outputs)
 
 
-def _reaches(tensor: gs.Tensor, scope: Scope, *, signs: bool) -> bool:
+def _reaches(tensor: gs.Tensor, scope: Scope, *, signs: bool, outputs: bool = False) -> bool:
     editor, seen, todo = scope.editor, {id(tensor)}, [tensor]
     while todo:
         value = todo.pop()
+        if outputs and editor.is_output(value):
+            return True
         after = []
         for node, index in editor.uses(value):
             if _ends(node, index, scope, signs):

@@ -21,6 +21,7 @@ from onnx import TensorProto
 from onnxfuse.patterns import Build, NotLegal, Rewrite, Scope, is_op
 from onnxfuse.rules._elementwise import FAR, multiples, same, scalar, single_affine
 from onnxfuse.rules._moments import exponent
+from onnxfuse.rules._smallness import SMALLNESS, tells_smallness
 from onnxfuse.targets import MICROSOFT
 
 if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
@@ -60,6 +61,8 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
         if scope.editor.only_use(tensor) is None or tensor.name in scope.pinned:
             raise NotLegal(f"the value '{tensor.name}' between the nodes is needed elsewhere")
     build, out = Build(scope, node), node.outputs[0]
+    if curve.op == "Tanh" and tells_smallness(out, scope):
+        raise NotLegal(SMALLNESS)
     if scope.supports("Gelu"):
         build("Gelu", x, out=out, **({"approximate": "tanh"} if curve.op == "Tanh" else {}))
         return build.rewrite()

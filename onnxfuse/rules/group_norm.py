@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from onnxfuse.patterns import Build, NotLegal, Rewrite, Scope, check_size
-from onnxfuse.rules._norm import check_float
+from onnxfuse.rules._norm import check_epsilon, check_float
 
 if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
     import onnx_graphsurgeon as gs
@@ -46,6 +46,7 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
         return None
     x, scale, shift = node.inputs[0], *(scope.constant(t) for t in node.inputs[1:])
     check_float(x, scope)
+    check_epsilon(epsilon := float(node.attrs.get("epsilon", 1e-5)))
     shape, groups = scope.value(x).shape, int(node.attrs["num_groups"])
     if shape is None or not isinstance(shape[1], int):
         raise NotLegal("the number of channels is unknown")
@@ -55,7 +56,6 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
     build, along = Build(scope, node), (shape[1], *[1] * (len(shape) - 2))
     grouped = build("Reshape", x, build.constant(np.array([0, groups, -1])))
     ones, zeros = build.constant(np.ones(groups, np.float32)), build.constant(np.zeros(groups, np.float32))
-    epsilon = float(node.attrs.get("epsilon", 1e-5))
     normalized = build("InstanceNormalization", grouped, ones, zeros, epsilon=epsilon)
     back = build("Reshape", normalized, _shape(build, x, scope))
     scaled = build("Mul", back, build.constant(scale.reshape(along)))

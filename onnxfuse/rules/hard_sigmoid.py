@@ -18,6 +18,7 @@ from onnx import TensorProto
 
 from onnxfuse.patterns import Build, NotLegal, Rewrite, Scope
 from onnxfuse.rules._elementwise import limits, multiples, same, single_affine
+from onnxfuse.rules._smallness import SMALLNESS, tells_smallness
 
 if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
     import onnx_graphsurgeon as gs
@@ -49,6 +50,8 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
             return None  # limits alone
         if scope.value(x).dtype not in (TensorProto.FLOAT, TensorProto.FLOAT16):
             raise NotLegal("HardSigmoid is run for float32 and float16 only")
+        if tells_smallness(node.outputs[0], scope):
+            raise NotLegal(SMALLNESS)
         build = Build(scope, node)
         build("HardSigmoid", x, out=node.outputs[0], alpha=factor * slope, beta=factor * shift)
         return build.rewrite()

@@ -19,6 +19,7 @@ from onnx import TensorProto
 
 from onnxfuse.patterns import Build, NotLegal, Rewrite, Scope, is_op
 from onnxfuse.rules._elementwise import affine, limits, multiples, same
+from onnxfuse.rules._smallness import SMALLNESS, tells_smallness
 
 if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
     import onnx_graphsurgeon as gs
@@ -44,6 +45,8 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
     y, dtype = node.outputs[0], scope.value(x).dtype
     if dtype not in (TensorProto.FLOAT, TensorProto.FLOAT16):
         raise NotLegal("HardSwish is run for float32 and float16 only")
+    if tells_smallness(y, scope):
+        raise NotLegal(SMALLNESS)
     build = Build(scope, node)
     if scope.supports("HardSwish"):
         build("HardSwish", x, out=y)

@@ -54,8 +54,6 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
         raise NotLegal("onnxruntime has no Clip for this dtype")
     build = Build(scope, node)
     if low == 0 and high == math.inf:
-        if dtype is np.float64:
-            raise NotLegal("onnxruntime does not load a Relu in double that a Clip may come to stand behind")
         build("Relu", x, out=node.outputs[0])
     elif not (math.isfinite(low) and math.isfinite(high)):
         return None

@@ -64,8 +64,8 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
     channels = shape[1]
     if slope is None or slope.dtype != np.float32 or not np.isfinite(slope).all():
         raise NotLegal("the slopes are not constant")
-    if np.any((slope != 0) & (np.abs(slope) < _LEAST_SLOPE)) and tells_smallness(y, scope):
-        raise NotLegal("slopes around 0 lose digits, and how small the value is counts behind it")
+    if np.any((slope != 0) & (np.abs(slope) < _LEAST_SLOPE)) and tells_smallness(y, scope, outputs=True):
+        raise NotLegal("slopes around 0 lose digits, and how small the value is shows behind it")
     if slope.shape not in ((channels, 1, 1), (1, channels, 1, 1)):
         raise NotLegal(f"slopes of the shape {list(slope.shape)} are not one a channel")
     slopes = slope.reshape(-1, 1, 1, 1)

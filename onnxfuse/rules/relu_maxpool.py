@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from onnx import TensorProto
+
 from onnxfuse import ir
 from onnxfuse.patterns import Match, NewNode, NotLegal, Scope, is_op
 from onnxfuse.rules._definition import definition, references, suffix
@@ -48,6 +50,8 @@ def match(node: gs.Node, scope: Scope) -> Match | None:
     if relu is None or not is_op(relu, "Relu"):
         return None
     scope.sole_consumer(relu)
+    if scope.value(relu.inputs[0]).dtype == TensorProto.DOUBLE:
+        raise NotLegal("onnxruntime does not load a Relu in double that a Clip comes to stand behind")
     if scope.editor.owner(relu) is not scope.editor.owner(node):
         raise NotLegal("the Relu stands in an outer graph")
     attrs = covered_maxima(node, scope, "Relu")

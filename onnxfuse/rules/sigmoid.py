@@ -14,7 +14,7 @@ from onnx import TensorProto
 
 from onnxfuse.patterns import Build, NotLegal, Rewrite, Scope, is_op
 from onnxfuse.rules._elementwise import affine, scalar
-from onnxfuse.rules._smallness import tells_smallness
+from onnxfuse.rules._smallness import SMALLNESS, tells_smallness
 
 if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
     import onnx_graphsurgeon as gs
@@ -43,7 +43,7 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
     if scope.editor.only_use(total) is None or total.name in scope.pinned:
         raise NotLegal(f"the value '{total.name}' between the nodes is needed elsewhere")
     if tells_smallness(out, scope):
-        raise NotLegal("how small the value is counts where it is divided by or its logarithm is taken")
+        raise NotLegal(SMALLNESS)
     build = Build(scope, node)
     if is_op(node, "Reciprocal") or scalar(node.inputs[0], total, scope) == 1:
         build("Sigmoid", x, out=out)

@@ -106,3 +106,12 @@ def test_zeros_are_lengths_where_the_node_says_so() -> None:
     out = optimized(model, rules=[RULE]).model
     assert ops(out) == ["Reshape"] and not out.graph.node[0].attribute
     onnx.checker.check_model(out, full_check=True)
+
+
+def test_a_reshape_to_what_it_is_goes_in_the_first_run() -> None:
+    """Its sizes are those of another value, which the sum can only have if they are its own."""
+    m = parse("""<ir_version: 8, opset_import: ["" : 17]> g (float[N,4] x, float[M,4] z) => (float[K,4] y)
+    { a = Add(x, z)  s = Shape(x)  e = Reshape(a, s)  y = Relu(e) }""")
+    result = optimized(m, target="portable", verify=False).model
+    assert ops(result) == ["Add", "Relu"]
+    assert_same(m, result, random_feeds(m))

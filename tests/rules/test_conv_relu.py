@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, defs, helper, numpy_helper
+from onnx import TensorProto, defs, helper, numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
-from support import assert_same, graph, ops, optimized, random_feeds
+from support import assert_same, graph, ops, optimized, random_feeds, with_weights
 
 from onnxfuse import targets
 from onnxfuse.targets import FusedKernel, Target
@@ -187,3 +187,15 @@ def test_sources_and_metadata_are_kept() -> None:
     metadata = {p.key: p.value for p in node.metadata_props}
     assert metadata["onnxfuse.sources"] == '["c1", "r1"]' and metadata["onnxfuse.rule"] == "conv_relu"
     assert metadata["pkg.torch.onnx.name_scopes"] == "layer1"
+
+
+def test_an_operator_that_the_model_defines_itself_is_not_taken_for_the_runtimes() -> None:
+    """onnxruntime has a kernel of the name, and by the standard the model's own function goes first."""
+    m = parser.parse_model("""<ir_version: 9, opset_import: ["" : 17, "com.microsoft" : 1]>
+    g (float[1,4,8,8] x, float[4,4,3,3] w) => (float[1,4,6,6] y, float[1,4,8,8] z)
+    { c = Conv(x, w)  y = Relu(c)  z = com.microsoft.FusedConv <activation = "Relu"> (x, w) }
+    <domain: "com.microsoft", opset_import: ["" : 17]> FusedConv <activation> (X, W) => (Y) { Y = Neg(X) }""")
+    with_weights(m)
+    result = optimized(m, target="ort-cuda", verify=False)
+    assert ops(result.model)[:2] == ["Conv", "Relu"]
+    assert any("the model has another function 'com.microsoft::FusedConv'" in r.reason for r in result.refused)

@@ -7,7 +7,7 @@ import onnx
 import pytest
 from examples import held
 from onnx import numpy_helper
-from support import assert_same, ops, optimized, parse, random_feeds
+from support import assert_same, ops, optimized, parse, random_feeds, run
 
 RULE = "fold_known"
 
@@ -152,3 +152,45 @@ def test_the_target_of_an_empty_reshape_is_kept() -> None:
     assert not result.fusions and "empty value" in {r.reason for r in result.refused}.pop()
     full = parse(onnx.printer.to_text(model).replace("N,2,0", "N,2,7"))
     assert ops(folded(full)) == ["Shape", "Slice", "Concat", "Reshape"]
+
+
+@pytest.mark.parametrize(
+    ("body", "weights"),
+    [
+        ("k = ScatterElements <axis = 1> (d, i, u)", "int64[1,1] i = {0}, int64[1,1] u = {9}"),
+        ("k = ScatterElements <axis = 0> (d, i, u)", "int64[1,1] i = {-1}, int64[1,1] u = {9}"),
+        ("k = ScatterElements <axis = 1> (d, i, u)", "int64[2,1] i = {0, 1}, int64[2,1] u = {8, 9}"),
+        ("k = GatherElements <axis = 1> (d, i)", "int64[1,2] i = {0, 1}"),
+        ("k = GatherElements <axis = 0> (d, i)", "int64[3,1] i = {0, 1, -1}"),
+        ("k = ScatterND (d, i, u)", "int64[1,1] i = {1}, int64[1,2] u = {8, 9}"),
+    ],
+)
+def test_scattered_and_gathered_integers(body: str, weights: str) -> None:
+    model = parse(f"""<ir_version: 8, opset_import: ["" : 17]> g (int64[1] x) => (int64[n] y)
+    <int64[2,2] d = {{1, 2, 3, 4}}, {weights}, int64[1] s = {{-1}}> {{ {body} f = Reshape(k, s)  y = Add(f, x) }}""")
+    result = optimized(model, target="ort-cpu", verify=False)
+    assert_same(model, result.model, {"x": np.array([0])})
+
+
+@pytest.mark.parametrize(
+    ("body", "numbers"),
+    [
+        ("k = Range(a, b, c) l = Mul(k, ten) f = Floor(l)", "float a = {1}, float b = {0}, float c = {-0.1}"),
+        ("k = Range(a, b, c) l = Mul(k, ten) f = Floor(l)", "float a = {0}, float b = {2}, float c = {0.25}"),
+        ("f = ReduceMin <keepdims = 1> (a)", "float[2] a = {1, nan}, float b = {0}, float c = {0}"),
+        ("f = ReduceMax <keepdims = 1> (a)", "float[2] a = {nan, 1}, float b = {0}, float c = {0}"),
+        ("m = ReduceMax <keepdims = 1> (a) f = Reciprocal(m)", "float[2] a = {-0.0, 0}, float b = {0}, float c = {0}"),
+        ("m = Min(a, b) f = Reciprocal(m)", "float[1] a = {0}, float[1] b = {-0.0}, float c = {0}"),
+        ("h = Cast <to = 10> (a) k = Cast <to = 1> (h) f = Mul(k, ten)",
+         "double[1] a = {2049.0000001}, float b = {0}, float c = {0}"),
+        ("h = Cast <to = 10> (a) k = Cast <to = 1> (h) f = Mul(k, ten)",
+         "double[1] a = {65519.99999}, float b = {0}, float c = {0}"),
+        ("k = Cast <to = 1> (a) f = Mul(k, ten)", "int64[1] a = {1152921573326323713}, float b = {0}, float c = {0}"),
+    ],
+)  # fmt: skip
+def test_floats_that_runtimes_compute_in_other_ways(body: str, numbers: str) -> None:
+    model = parse(f"""<ir_version: 8, opset_import: ["" : 17]> g (float[N] x) => (float[M] y)
+    <{numbers}, float ten = {{10}}> {{ {body} y = Concat <axis = 0> (f, x) }}""")
+    result = optimized(model, target="ort-cpu", verify=False)
+    feeds = {"x": np.ones(1, np.float32)}
+    np.testing.assert_array_equal(run(result.model, feeds)[0], run(model, feeds)[0])

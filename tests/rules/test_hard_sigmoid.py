@@ -111,3 +111,21 @@ def test_constants_that_cost_digits_stay(body: str, low: float, high: float) -> 
     )
     result = optimized(m, target="ort-cpu", verify=False)
     assert_same(m, result.model, {"x": np.linspace(low, high, 64, dtype=np.float32)})
+
+
+@pytest.mark.parametrize(
+    ("body", "x"),
+    [
+        ("t = Mul(x, a) u = Mul(t, a) y = Clip(u, zero, one)", 0.0),
+        ("t = Mul(x, b) u = Mul(t, b) c = Clip(u, zero, most) d = Mul(c, b) y = Mul(d, e)", 1e38),
+    ],
+)
+def test_slopes_that_float32_does_not_hold(body: str, x: float) -> None:
+    m = parse(
+        f"""<ir_version: 8, opset_import: ["" : 17]> g (float[1] x) => (float[1] y)
+        <float zero = {{0}}, float one = {{1}}, float a = {{1e30}}, float b = {{1e-30}}, float most = {{1e38}},
+        float e = {{1e-8}}> {{ {body} }}"""
+    )
+    result = optimized(m, target="ort-cpu", verify=False)
+    feeds = {"x": np.array([x], np.float32)}
+    np.testing.assert_array_equal(run(result.model, feeds)[0], run(m, feeds)[0])

@@ -108,3 +108,21 @@ def test_a_value_that_is_needed_elsewhere() -> None:
 def test_double_stays() -> None:
     m = of_dtype(image(SPELLINGS["root"]), onnx.TensorProto.DOUBLE)
     assert made(m, "instance_norm") == ops(m)
+
+
+@pytest.mark.parametrize(("size", "epsilon", "recovered"), [(4, 1e-5, True), (4, 1e-12, False), (1, 1e-3, False)])
+def test_channels_that_are_all_but_constant(size: int, epsilon: float, recovered: bool) -> None:
+    """The kernel computes x·s + (b − m·s), where the parts give exactly b."""
+    m = graph(
+        f"""e = Constant <value_float = {epsilon}> () w = Constant <value = float[2,1,1] {{3.3, 3.3}}> ()
+        b = Constant <value = float[2,1,1] {{0.2, 0.3}}> () m = ReduceMean <axes = [2, 3]> (x) d = Sub(x, m)
+        s = Mul(d, d) v = ReduceMean <axes = [2, 3]> (s) a = Add(v, e) r = Sqrt(a) q = Div(d, r) p = Mul(q, w)
+        y = Add(p, b)""",
+        inputs=f"float[N,2,{size},{size}] x",
+        outputs=f"float[N,2,{size},{size}] y",
+    )
+    result = optimized(m, rules=["instance_norm"], target="ort-cpu", verify=False)
+    assert bool(result.fusions) is recovered
+    feeds = {"x": np.full((2, 2, size, size), 0.7, np.float32)}
+    # 0.7 rounded, times 3.3/sqrt(ε) = 1044: nothing to 6e-5 of it
+    np.testing.assert_allclose(run(result.model, feeds)[0], run(m, feeds)[0], rtol=0, atol=6e-5 if recovered else 0)

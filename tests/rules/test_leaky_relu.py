@@ -59,3 +59,13 @@ def test_special_values() -> None:
     x = np.array([[np.nan, np.inf, -np.inf, -0.0]], np.float32)
     fused = optimized(m, rules=["leaky_relu"], target="ort-cpu").model
     np.testing.assert_array_equal(run(fused, {"x": x})[0], run(m, {"x": x})[0])
+
+
+@pytest.mark.parametrize(("op", "factor", "x"), [("Min", 1e30, -1e-35), ("Max", 1e-30, -np.inf)])
+def test_a_factor_that_float32_does_not_hold(op: str, factor: float, x: float) -> None:
+    """Twice of it is 10⁶⁰ or 10⁻⁶⁰."""
+    m = parse(f"""<ir_version: 8, opset_import: ["" : 17]> g (float[1] x) => (float[1] y) <float a = {{{factor}}}>
+    {{ t = Mul(x, a) u = Mul(t, a) y = {op}(x, u) }}""")
+    result = optimized(m, target="ort-cpu", verify=False)
+    feeds = {"x": np.array([x], np.float32)}
+    np.testing.assert_array_equal(run(result.model, feeds)[0], run(m, feeds)[0])

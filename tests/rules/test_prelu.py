@@ -175,12 +175,17 @@ def test_slopes_that_may_be_more_than_the_value_stay() -> None:
 
 
 @pytest.mark.parametrize(
-    ("slope", "behind", "fires"), [(1e-9, "Reciprocal", False), (0.3, "Reciprocal", True), (1e-9, "Sigmoid", True)]
+    ("slope", "behind", "fires"),
+    [
+        (1e-9, "r = Reciprocal(p) y = Add(m, r)", False),
+        (0.3, "r = Reciprocal(p) y = Add(m, r)", True),
+        (1e-9, "y = Identity(m)", False),
+        (1e-9, "y = Softmax(m)", True),
+    ],
 )
 def test_slopes_around_zero(slope: float, behind: str, fires: bool) -> None:
     """Where x < 0, x + (1 − 10⁻⁹)·(−x) is 0 in float32, and the reciprocal of it infinite."""
-    body = f"{CONV} p = PRelu(c, s) m = MaxPool<kernel_shape = [1, 1]>(p) r = {behind}(p) y = Add(m, r)"
-    m = model(body, np.full((8, 1, 1), slope))
+    m = model(f"{CONV} p = PRelu(c, s) m = MaxPool<kernel_shape = [1, 1]>(p) {behind}", np.full((8, 1, 1), slope))
     result = optimized(m, rules=["prelu_depthwise"], target="ort-cpu", verify=False)
     assert bool(result.fusions) is fires
     assert_same(m, result.model, random_feeds(m, dims={"N": 1, "H": 3, "W": 3}))

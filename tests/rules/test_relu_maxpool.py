@@ -52,12 +52,18 @@ def test_every_way_to_write_a_pool(attributes: str, shape: str, target: str) -> 
         assert ops(result.model) == [FUSED + "AutoPad" * ("SAME" in attributes)]
 
 
-@pytest.mark.parametrize("dtype", ["float16", "double", "float"])
+@pytest.mark.parametrize("dtype", ["float16", "float"])
 def test_every_dtype(dtype: str) -> None:
     model = pool("kernel_shape = [2, 2], strides = [2, 2]", dtype=dtype)
     result = optimized(model)
     assert ops(result.model) == [FUSED]
     assert_same(model, result.model, random_feeds(model))
+
+
+def test_double_stays() -> None:
+    """onnxruntime refuses to load a Clip in double behind a Relu, which it makes one of."""
+    model = pool("kernel_shape = [2, 2], strides = [2, 2]", dtype="double")
+    assert ops(optimized(model).model) == ["Relu", "MaxPool"]
 
 
 @pytest.mark.parametrize("opset", [7, 8, 9, 10, 11, 12, 17, 22])

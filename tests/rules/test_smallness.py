@@ -29,9 +29,10 @@ HIDE_SMALLNESS = [
 ]  # fmt: skip
 
 
-def model(body: str, head: str, shape: str = "1,3,3") -> onnx.ModelProto:
+def model(body: str, head: str, shape: str = "1,3,3", opset: int = 17) -> onnx.ModelProto:
     more = "w = Constant <value = float[1,3,1] {1, 2, 3}> () v = Constant <value = float[3,1] {1, 2, 3}> ()"
-    m = graph(f"{head} {NUMBERS} {more} {body}", inputs=f"float[{shape}] x", outputs="float[a,b,c] y")
+    body = f"{NUMBERS} {more} {head} {body}"
+    m = graph(body, inputs=f"float[{shape}] x", outputs="float[a,b,c] y", opset=opset, ir=9)
     del m.graph.output[0].type.tensor_type.shape.dim[:]
     m.graph.output[0].type.tensor_type.ClearField("shape")
     return m
@@ -51,6 +52,35 @@ def test_elsewhere_it_is_recovered(body: str) -> None:
     result = optimized(m, rules=["sigmoid"], target="ort-cpu", verify=False)
     assert "Sigmoid" in ops(result.model)
     assert_same(m, result.model, {"x": np.linspace(-4, 5, 9, dtype=np.float32).reshape(1, 3, 3)})
+
+
+THREE = """three = Constant <value_float = 3.0> () zero = Constant <value_float = 0.0> ()
+  six = Constant <value_float = 6.0> () p = Add(x, three) q = Clip(p, zero, six)"""
+TANH = """cube = Constant <value_float = 3.0> () k = Constant <value_float = 0.044715> ()
+  r = Constant <value_float = 0.7978846> () one = Constant <value_float = 1.0> () p = Pow(x, cube) q = Mul(p, k)
+  i = Add(x, q) z = Mul(i, r) t = Tanh(z) g = Add(t, one) h = Mul(x, half) s = Mul(h, g)"""
+
+
+@pytest.mark.parametrize(
+    ("rule", "parts", "low", "high"),
+    [
+        ("hard_sigmoid", f"{THREE} s = Div(q, six)", -3 + 2e-7, -3 + 4e-7),
+        ("hard_swish", f"{THREE} m = Mul(x, q) s = Div(m, six)", -3 + 2e-7, -3 + 4e-7),
+        ("gelu", TANH, -4.9, -3),
+    ],
+)
+@pytest.mark.parametrize("opset", [17, 20])
+@pytest.mark.parametrize("reader", ["y = Reciprocal(s)", "a = Abs(s) y = Log(a)"])
+def test_curves_that_come_near_zero_stay_in_parts(
+    rule: str, parts: str, low: float, high: float, opset: int, reader: str
+) -> None:
+    """Where x is near −3 it is exact that x + 3 is small, and x/6 + 1/2 is rounded to 6·10⁻⁸."""
+    m = model(reader, parts, opset=opset)
+    result = optimized(m, target="ort-cpu", verify=False)
+    assert rule not in {f.rule for f in result.fusions}
+    assert_same(m, result.model, {"x": np.linspace(low, high, 9, dtype=np.float32).reshape(1, 3, 3)})
+    kept = model("y = Softmax(s)", parts, opset=opset)
+    assert rule in {f.rule for f in optimized(kept, target="ort-cpu", verify=False).fusions}
 
 
 SUM = "zero = Constant <value_float = 0.0> () a = Add(x, zero)"
