@@ -4,7 +4,8 @@
 along the same axis: at most one Mul and one Add are left, one BatchNormalization (mean 0, variance 1, ε 0) where one
 was among them, and nothing where x comes back. The constants are computed in double precision and rounded once; sums
 in which large constants cancel are left alone (x + 1.5·2²³ − 1.5·2²³ rounds to integers), and so is what a GELU or a
-normalization ends with, which runtimes know as a whole. NaN and infinities give what they gave; an overflow between
+normalization ends with, which runtimes know as a whole. A constant above 1000 is not taken behind a factor: x − t is
+exact where x is near t. NaN and infinities give what they gave; an overflow between
 two of the nodes may vanish, and one may appear only where the result is near the largest number.
 """
 

@@ -7,8 +7,8 @@ windows has one tap. The result has the fewer groups of the two, where they divi
 The second convolution may not pad, for the value between is 0 there and w ∗ x + b is not; but where w is 1x1 without
 strides, and b = 0, it is. Conditions: constant weights, no other reader, no more multiplications, and less time as the
 roofline sees it: a depthwise convolution or few channels between are cheaper as they are. The weights are computed in
-double precision and rounded once. NaN stays NaN; an infinity gives one or NaN; an overflow of the value between may
-vanish.
+double precision and rounded once. A bias above 1000 stays between them, as x − t is exact where x is near t. NaN stays
+NaN; an infinity gives one or NaN; an overflow of the value between may vanish.
 
 Measured (onnxruntime 1.32, CPU, one thread, the pair between two other convolutions): 1x1 and 1x1 of 64 channels 1.5x,
 1x1 and 3x3 1.1x, 3x3 to 128 channels and 1x1 to 64 2.1x.

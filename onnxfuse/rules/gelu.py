@@ -7,7 +7,8 @@ com.microsoft on targets that have a kernel for it. The constants are those up t
 
 onnxruntime makes one node of the exact one only where x is divided by √2, and knows the other one on GPUs alone.
 Measured (1.32, CPU, one thread, processor time, medians of paired ratios, [1,197,3072]): with a factor 1/√2 2.2x; with
-tanh, as Gelu 3.0x, with Pow 3.5x, as FastGelu 3.1x. NaN and infinities give what they gave.
+tanh, as Gelu 3.0x, with Pow 3.5x, as FastGelu 3.1x. The one with tanh stays in parts where something divides by it. NaN
+and infinities give what they gave.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ hardsigmoid(x) = max(0, min(1, alpha·x + beta)) with alpha = k·a, beta = k·b:
 beta = 1/2, clip(0.2·x + 0.5, 0, 1) is the operator's default.
 
 A value that others read as well is not looked through: it is computed anyway, and x·hardsigmoid(x) must keep its x.
+Where something divides by the result, and with constants above 1000, the parts stay: x + 3 is exact where x is near −3.
 onnxruntime on the CPU runs HardSigmoid inside the convolution before it, in its blocked layout; the parts leave that.
 Only float32 and float16: onnxruntime has no kernel of HardSigmoid for double on the CPU. NaN stays NaN and infinities
 give what they gave.

@@ -6,9 +6,10 @@ division stands, with Clip, Relu and Min, or Min and Max, or HardSigmoid.
 
 The constants are those up to their own rounding. Before opset 14, which brought HardSwish, the result is
 x·HardSigmoid(x) with alpha 1/6 and beta 1/2. onnxruntime runs either form behind a convolution in the same kernel
-(Conv[HardSwish] in its blocked layout), where the four parts leave that layout: measured 1.5x on the CPU for
-1x1 convolution, HardSwish, depthwise convolution over [1,32,56,56]. NaN stays NaN and infinities give what they gave.
-Only float32 and float16: onnxruntime has no kernel of HardSigmoid for double on the CPU.
+(Conv[HardSwish] in its blocked layout), where the four parts leave that layout: measured 1.5x on the CPU for 1x1
+convolution, HardSwish, depthwise convolution over [1,32,56,56]. NaN stays NaN and infinities give what they gave. Where
+something divides by the result, digits around x = −3 count, and the parts stay. Only float32 and float16: onnxruntime
+has no kernel of HardSigmoid for double on the CPU.
 """
 
 from __future__ import annotations

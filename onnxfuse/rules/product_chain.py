@@ -4,8 +4,9 @@ MatMul, MatMul and Add, and Gemm, in any mixture, where nobody else reads the va
 activation between. It is made where it multiplies no more and takes less time as the roofline sees it, so that pairs
 of low rank, x·(d×r)·(r×d), stay two. The new matrix is computed in double precision and rounded once.
 
-Conditions: constant float32 or float64 matrices, and biases of one constant a column. NaN and infinities in x give what
-they gave, but for sums of opposite infinities; an overflow of the value between may vanish.
+Conditions: constant float32 or float64 matrices, and biases of one constant a column, below 1000 between the two. NaN
+and infinities in x give what they gave, but for sums of opposite infinities; an overflow of the value between may
+vanish.
 """
 
 from __future__ import annotations
