@@ -61,7 +61,7 @@ def _check_node(node: gs.Node, known: Facts, place: Surroundings) -> None:
     does not hold an attribute, and where the model itself says what the operator is.
     """
     if node.domain:
-        check_foreign(node.domain, node.op, place)
+        place.check_foreign(node.domain, node.op)
     if node.op == "Relu" and known[node.inputs[0].name].dtype == TensorProto.DOUBLE:
         raise NotLegal("onnxruntime does not load a Relu in double that a Clip may come to stand behind")
     for value in node.attrs.values():
@@ -72,12 +72,6 @@ def _check_node(node: gs.Node, known: Facts, place: Surroundings) -> None:
         dtype = known[tensor.name].dtype if tensor.name else 0
         if dtype and dtype not in accepted[min(i, len(accepted) - 1)]:
             raise NotLegal(f"{node.op} takes no {TensorProto.DataType.Name(dtype).lower()}")
-
-
-def check_foreign(domain: str, op_type: str, place: Surroundings) -> None:
-    """Raises NotLegal where the model has a function of this name: it is another operator there."""
-    if any((domain, op_type) == key[:2] for key in place.program.functions):
-        raise NotLegal(f"the model has another function '{domain}::{op_type}'")
 
 
 @cache

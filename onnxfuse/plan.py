@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from onnxfuse import legality, pricing
+from onnxfuse import pricing
 from onnxfuse.candidates import compute_bound_reason
 from onnxfuse.cost import node_cost, total
 from onnxfuse.devices import Device
@@ -80,7 +80,7 @@ def make(
                         if match.definition is not None and foreign(match.definition):
                             raise NotLegal(f"the model has another function '{ONNXFUSE}::{match.new.op_type}'")
                         if match.definition is None:
-                            legality.check_foreign(match.new.domain, match.new.op_type, place)
+                            place.check_foreign(match.new.domain, match.new.op_type)
                         choices.append(_price(rule, match, place, device, max_intensity))
                 except NotLegal as reason:
                     refused.append(Refusal(rule.name, place.label(node), str(reason)))

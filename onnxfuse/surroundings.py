@@ -20,7 +20,7 @@ from onnxfuse.facts import Facts, Value, extend, symbols
 from onnxfuse.facts.expr import Expr
 from onnxfuse.graph import Editor
 from onnxfuse.model import Model
-from onnxfuse.patterns import CROWD, Rewrite, Scope
+from onnxfuse.patterns import CROWD, NotLegal, Rewrite, Scope
 from onnxfuse.targets import Target
 
 _SMALL = 64  # elements of a constant whose contents facts keep
@@ -87,6 +87,11 @@ class Surroundings:
     def piece(self, node: gs.Node) -> Piece:
         """A node as a piece."""
         return piece(self.record(node), self.bound, self.records[id(node)][1])
+
+    def check_foreign(self, domain: str, op_type: str) -> None:
+        """Raises NotLegal where the model has a function of this name: it is another operator there."""
+        if any((domain, op_type) == key[:2] for key in self.program.functions):
+            raise NotLegal(f"the model has another function '{domain}::{op_type}'")
 
     def nbytes(self, name: str) -> int | None:
         """Bytes of a value at the assumed dims."""

@@ -78,6 +78,8 @@ def find(name: str | Path | Device) -> Device:
             raise UsageError(f"device file {text}: {error.strerror}") from error
         except UnicodeDecodeError as error:
             raise UsageError(f"device file {text}: not a text in UTF-8") from error
+        except UsageError:
+            raise
         except ValueError as error:  # a NUL character, or what no name of a file can hold
             raise UsageError(f"device file {text!r}: is not a usable path") from error
     raise UsageError(f"unknown device '{text}'; known: {', '.join(names())}, or the path of a .toml file")

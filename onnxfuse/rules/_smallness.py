@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
     import onnx_graphsurgeon as gs
 
 SMALLNESS = "how small the value is counts where it is divided by or its logarithm is taken"
-_FARTHEST = 200  # nodes that are looked at
+_FARTHEST = 100  # nodes that are looked at
 # Weighted sums with constants, what is exp or flat around 0, normalizations with an ε, and what reads no elements.
 _ENDS = (
     "Conv", "ConvTranspose", "Gemm", "Softmax", "LogSoftmax", "Exp", "Cos", "Cosh", "Sigmoid", "HardSigmoid",
