@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from onnxfuse.patterns import Build, Rewrite, Scope, is_op
-from onnxfuse.rules._moments import divided, mean_square, shifted
+from onnxfuse.rules._moments import centred, divided, mean_square, shifted
 from onnxfuse.rules._norm import Norm, is_constant, is_spelled, last_sizes, of_shape, over_root, stored, with_constants
 
 if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
@@ -70,6 +70,8 @@ def _root_mean_square(node: gs.Node, scope: Scope) -> Norm | None:
     if found is None or inside is None or square is None or square[0] is not found[0]:
         return None
     difference = scope.editor.producer(found[0])
+    if centred(found[0], scope) is not None:
+        return None
     if difference is not None and any(is_op(scope.editor.producer(t), "ReduceMean", "Neg") for t in difference.inputs):
         return None
     return Norm(*square, inside[1], node.outputs[0])

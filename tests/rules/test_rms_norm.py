@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from norms import W, made, model, normalized, of_dtype
-from support import ops, optimized, parse, random_feeds, run
+from support import graph, ops, optimized, parse, random_feeds, run
 from test_executed_graph import executed
 
 HEAD = "s = Mul(x, x); v = Mean(s); a = Add(v, e); r = Sqrt(a)"
@@ -141,3 +141,16 @@ def test_of_a_constant_nothing_is_made() -> None:
     )
     result = optimized(given, rules=["rms_norm"], target="ort-cpu")
     assert not result.fusions
+
+
+def test_a_difference_from_a_mean_in_other_words_is_none() -> None:
+    """The mean is a sum times 1/n. A second run, which may add as much to the file again, once found a layer norm."""
+    m = graph(
+        """n = Constant <value_float = 0.25> () two = Constant <value_float = 2.0> ()
+        e = Constant <value_float = 0.1> () a = Constant <value_ints = [-1]> ()
+        t = ReduceSum(x, a) m = Mul(n, t) d = Sub(x, m) p = Pow(d, two) v = ReduceMean <axes = [-1]> (p)
+        s = Add(e, v) r = Sqrt(s) i = Reciprocal(r) y = Mul(i, d)""",
+        inputs="float[2,3,4] x",
+        outputs="float[2,3,4] y",
+    )
+    assert not optimized(m, rules=["rms_norm"], target="ort-cpu").fusions
