@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -121,7 +121,7 @@ def _coarsest(model: onnx.ModelProto) -> float:
     graph = model.graph
     types = {t.data_type for t in graph.initializer} | {p.dtype for p in map(_port, [*graph.input, *graph.output])}
     bodies = (graph.node, *(f.node for f in model.functions))
-    coarse = max((_step(node) for body in bodies for node in _nodes(body)), default=0.0)
+    coarse = max((_step(node) for body in bodies for node in ir.messages(body)), default=0.0)
     coarse = max(coarse, *(_COARSE.get(t, 0.0) for t in types), 0.0)
     return coarse or (2.0**-23 if TensorProto.FLOAT in types or TensorProto.DOUBLE not in types else 2.0**-52)
 
@@ -142,19 +142,8 @@ def _steps(model: onnx.ModelProto, step: float) -> dict[str, float]:
     seen = {t.name: _COARSE.get(t.data_type, 0.0) for t in graph.initializer}
     seen |= {v.name: _COARSE.get(v.type.tensor_type.elem_type, 0.0) for v in graph.input}
     for node in graph.node:
-        inside = step if node.op_type in _WITH_BODIES or node.op_type in own else _step(node)
+        inside = step if node.op_type in ir.WITH_BODIES or node.op_type in own else _step(node)
         reached = max((seen.get(name, 0.0) for name in node.input), default=0.0)
         for name in node.output:
             seen[name] = max(inside, reached)
     return {v.name: seen.get(v.name) or 2.0**-23 for v in graph.output}
-
-
-_WITH_BODIES = {"If", "Loop", "Scan", "SequenceMap"}
-
-
-def _nodes(body: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    for node in body:
-        yield node
-        if node.op_type in _WITH_BODIES:
-            for attribute in node.attribute:
-                yield from _nodes(attribute.g.node)

@@ -259,3 +259,15 @@ def captured(graph: Graph) -> set[str]:
         found |= set(body.outputs) - own
         todo += [inner for node in body.nodes for _, inner in subgraphs(node)]
     return found
+
+
+WITH_BODIES = ("If", "Loop", "Scan", "SequenceMap")
+
+
+def messages(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """These nodes of a model, and those in their bodies."""
+    for node in nodes:
+        yield node
+        if node.op_type in WITH_BODIES:
+            for attribute in node.attribute:
+                yield from messages(attribute.g.node)

@@ -13,6 +13,7 @@ import sys
 import threading
 from contextlib import nullcontext
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 import onnx
@@ -27,6 +28,7 @@ from onnxfuse.errors import ModelError
 from onnxfuse.storage import serialized, tensors, utf8
 
 _RUNTIME_DOMAINS = ("com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc")  # onnxruntime imports them itself
+_VARIADIC = ("Concat", "Einsum", "Max", "Mean", "Min", "SequenceConstruct", "Sum")  # onnxruntime ends the process
 _CHECKED_FROM = 4  # IR version: the checker's older rules only bind names that runtimes do not need
 
 
@@ -56,6 +58,9 @@ def check(proto: onnx.ModelProto, name: str) -> None:
         dims = value.type.tensor_type.shape.dim
         if tensors.elements([d.dim_value for d in dims if d.dim_value > 0]) is None:
             raise ModelError(f"{name}: '{value.name}' has more elements than 64 bits can count")
+    for node in ir.messages(chain(proto.graph.node, *(f.node for f in proto.functions))):
+        if node.op_type in _VARIADIC and ir.domain(node.domain) == "" and "" in node.input:
+            raise ModelError(f"{name}: is not a valid ONNX model: {node.op_type} '{node.name}' lacks an input")
     try:
         check_quietly(_checkable(proto))
     except checker.ValidationError as error:

@@ -422,3 +422,20 @@ def test_data_is_not_written_through_symlinks(kind: str, tmp_path: Path) -> None
     with pytest.raises(onnxfuse.OutputError, match="symlink"):
         onnxfuse.optimize(source / "m.onnx", out / "o.onnx", verify=False)
     assert list(victim.iterdir()) == [] and not (out / "o.onnx").exists()
+
+
+@pytest.mark.parametrize("op", ["Max", "Min", "Sum", "Mean", "Concat"])
+@pytest.mark.parametrize("inside", [False, True])
+def test_an_absent_input_among_many_is_refused(op: str, inside: bool) -> None:
+    """onnx's checker takes it, and onnxruntime ends the process."""
+    node = helper.make_node(op, ["x", ""], ["y"], **({"axis": 0} if op == "Concat" else {}))
+    model = graph("y = Relu(x)", inputs="float[4] x", outputs="float[N] y")
+    model.graph.node[0].CopyFrom(node)
+    if inside:
+        body = helper.make_graph([helper.make_node("Abs", ["x"], ["z"]), node], "b", [], [model.graph.output[0]])
+        model.graph.node[0].CopyFrom(helper.make_node("If", ["c"], ["r"], then_branch=body, else_branch=body))
+        model.graph.input.append(helper.make_tensor_value_info("c", onnx.TensorProto.BOOL, []))
+        model.graph.output[0].name = "r"
+    for call in (onnxfuse.analyze, onnxfuse.optimize, lambda m: onnxfuse.verify(m, m)):
+        with pytest.raises(onnxfuse.ModelError, match=f"{op} '' lacks an input"):
+            call(model)

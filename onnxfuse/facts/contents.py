@@ -11,7 +11,7 @@ from onnx import TensorProto as T
 from onnx import helper
 
 from onnxfuse.facts.call import array
-from onnxfuse.facts.expr import Expr
+from onnxfuse.facts.expr import Expr, bounds
 from onnxfuse.facts.value import Shape
 
 INTEGER_LIMIT, FLOAT_LIMIT = 1024, 64  # no larger tensor is read or computed
@@ -53,11 +53,29 @@ def fitted(data: np.ndarray, dtype: int, shape: Shape | None) -> np.ndarray | No
     if dtype in _RANGES:
         low, high = _RANGES[dtype]
         elements = data.reshape(-1).tolist()
-        if not all(d.length <= LONGEST if isinstance(d, Expr) else low <= d <= high for d in elements):
+        if not all(_holds(dtype, d) if isinstance(d, Expr) else low <= d <= high for d in elements):
             return None
         return array([bool(d) for d in elements] if dtype == T.BOOL else elements, data.shape)
     if dtype not in FLOATS or data.size > FLOAT_LIMIT:
         return None
-    if data.dtype == object and not any(isinstance(d, Expr) for d in data.reshape(-1)):
+    symbolic = [d for d in data.reshape(-1) if isinstance(d, Expr)] if data.dtype == object else []
+    if data.dtype == object and not symbolic:
         return data.astype(helper.tensor_dtype_to_np_dtype(dtype))
-    return data
+    return data if all(_holds(dtype, d) for d in symbolic) else None
+
+
+def _holds(dtype: int, d: Expr) -> bool:
+    """Whether a dtype holds a size exactly. Models that compute sizes in int32 do so for sizes that fit, products too,
+    and those in float32 for single dimensions below 2²⁴; in narrower types it must be proved.
+    """
+    if d.length > LONGEST:
+        return False
+    if dtype in (T.INT64, T.INT32, T.DOUBLE):
+        return True
+    if dtype == T.FLOAT:
+        return all(len(monomial) <= 1 for monomial, _ in d.terms)
+    least, most = _RANGES.get(dtype, (-(2**11), 2**11))  # float16
+    low, high = bounds(d)
+    if dtype in (T.UINT32, T.UINT64):
+        return low is not None and low >= 0
+    return low is not None and high is not None and least <= low and high <= most

@@ -45,8 +45,15 @@ def unify(engine: Engine, name: str, a: Value, b: Value) -> Value:
             d if d == e else symbol(engine.name_dim(f"{name}.{axis}"), 0)
             for axis, (d, e) in enumerate(zip(a.shape, b.shape, strict=True))
         )
-    same = a.data is not None and b.data is not None and a.shape == b.shape and bool(np.all(a.data == b.data))
+    same = a.dtype == b.dtype and a.shape == b.shape and _same_elements(a.data, b.data)
     return Value(a.dtype if a.dtype == b.dtype else 0, shape, a.data if same else None)
+
+
+def _same_elements(a: np.ndarray | None, b: np.ndarray | None) -> bool:
+    """Floats bit by bit: 0 and −0 are two."""
+    if a is None or b is None or a.dtype != b.dtype:
+        return False
+    return bool(np.all(a == b)) if a.dtype == object else a.tobytes() == b.tobytes()
 
 
 @control("If")

@@ -47,8 +47,10 @@ def _reshape(c: Call) -> Result:
                 raise Unclear
             hole = i
             out.append(1)
-        elif provably_nonnegative(d):
+        elif provably_nonnegative(d - 1) or (keep_zero and provably_nonnegative(d)):
             out.append(d)
+        elif source is not None and i < len(source) and d == source[i]:
+            out.append(d)  # where it is 0, that stands for this very size
         else:  # could be −1 or 0
             return c.fresh_shape(0, len(target))
     if source is not None and hole < 0 and isinstance(total := prod(source), int):
@@ -139,7 +141,7 @@ def clamped(index: Dim, size: Dim, low: int, high: Dim) -> Dim | None:
     if isinstance(index, int) and index >= TO_THE_END:
         return high
     if isinstance(index, int) and index <= -TO_THE_END:
-        return low
+        return dmin(low, high)
     if not provably_nonnegative(index) and not _short(index, size):
         if provably_nonnegative(-index - 1):
             index = index + size

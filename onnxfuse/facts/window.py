@@ -23,7 +23,8 @@ def window(c: Call, sizes: Shape, kernel: list[Dim], ceil_mode: bool = False, ex
     """Spatial output dims: ⌊(in + pads − dilation·(k − 1) − 1)/stride⌋ + 1 (ONNX Conv, MaxPool).
 
     With `auto_pad` SAME_*: ⌈in/stride⌉; with VALID: no pads. In ceil mode the last window must begin inside the
-    input or its leading pad. `exact_same` False: the poolings of onnxruntime, whose SAME padding forgets the dilation.
+    input or its leading pad. A free size is taken to hold the window. `exact_same` False: the poolings of onnxruntime,
+    whose SAME padding forgets the dilation.
     """
     n = len(sizes)
     if len(kernel) != n:
@@ -48,6 +49,8 @@ def window(c: Call, sizes: Shape, kernel: list[Dim], ceil_mode: bool = False, ex
         elif auto != "VALID":
             raise Unclear
         room = size + total - dilation * (k - 1) - 1
+        if isinstance(room, int) and room < 0:  # onnxruntime rounds toward zero there
+            raise Unclear
         if not ceil_mode:
             out.append(floor_div(room, stride) + 1)
             continue

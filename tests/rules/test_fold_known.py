@@ -194,3 +194,63 @@ def test_floats_that_runtimes_compute_in_other_ways(body: str, numbers: str) -> 
     result = optimized(model, target="ort-cpu", verify=False)
     feeds = {"x": np.ones(1, np.float32)}
     np.testing.assert_array_equal(run(result.model, feeds)[0], run(model, feeds)[0])
+
+
+@pytest.mark.parametrize(
+    ("body", "size"),
+    [
+        ("c = Cast <to = 2> (n) d = Cast <to = 7> (c) t = Concat <axis = 0> (d, m) y = Reshape(x, t)", 384),  # uint8
+        ("c = Cast <to = 3> (n) d = Cast <to = 7> (c) f = Equal(d, n)", 200),  # int8
+        ("c = Cast <to = 10> (n) d = Cast <to = 7> (c) f = Equal(d, n)", 4097),  # float16
+        ("q = Mul(n, n) c = Cast <to = 1> (q) d = Cast <to = 7> (c) f = Equal(d, q)", 4097),  # float32
+        ("k = Sub(n, five) c = Cast <to = 12> (k) d = Cast <to = 7> (c) f = Equal(d, k)", 2),  # uint32
+    ],
+)
+def test_sizes_in_types_that_do_not_hold_them(body: str, size: int) -> None:
+    behind = "" if "y = " in body else "g = Cast <to = 1> (f) y = Mul(x, g)"
+    m = parse(f"""<ir_version: 8, opset_import: ["" : 17]> g (float[N,2] x) => (float[a,b] y)
+    <int64[1] m = {{-1}}, int64[1] five = {{5}}> {{ n = Shape <end = 1> (x) {body} {behind} }}""")
+    result = optimized(m, target="ort-cpu", verify=False)
+    assert_same(m, result.model, random_feeds(m, dims={"N": size}))
+
+
+@pytest.mark.parametrize(
+    ("body", "shape"),
+    [
+        ("p = MaxPool <kernel_shape = [3, 1], strides = [2, 1]> (x) s = Size(p) f = Cast <to = 1> (s) y = Add(p, f)",
+         "1,2,2,4"),  # onnxruntime makes one row of what holds no window
+        ("s = Shape <start = 1> (x) r = Slice(s, least, least, zero, back) n = Size(r) f = Cast <to = 1> (n) "
+         "y = Add(x, f)", "2"),
+        ("r = Pow(w, three) f = Floor(r) y = Mul(x, f)", "3"),
+    ],
+)  # fmt: skip
+def test_sizes_and_powers_as_the_runtime_computes_them(body: str, shape: str) -> None:
+    m = parse(f"""<ir_version: 8, opset_import: ["" : 17]> g (float[{shape}] x) => (float y)
+    <int64[1] least = {{-9223372036854775808}}, int64[1] zero = {{0}}, int64[1] back = {{-1}},
+    float[1] w = {{70.51652}}, float three = {{3}}> {{ {body} }}""")
+    m.graph.output[0].type.tensor_type.ClearField("shape")
+    result = optimized(m, target="ort-cpu", verify=False)
+    feeds = random_feeds(m)
+    np.testing.assert_array_equal(run(result.model, feeds)[0], run(m, feeds)[0])
+
+
+@pytest.mark.parametrize("chosen", [True, False])
+def test_zeros_of_two_signs_are_two_values(chosen: bool) -> None:
+    m = parse("""<ir_version: 8, opset_import: ["" : 17]> g (float[2] x, bool c) => (float[2] y) {
+      z = If (c) <then_branch = t () => (float p) { p = Constant <value = float {0.0}> () },
+                  else_branch = e () => (float q) { q = Constant <value = float {-0.0}> () }>
+      r = Reciprocal(z) m = Mul(x, r) y = Sign(m) }""")
+    result = optimized(m, target="ort-cpu", verify=False)
+    feeds = {"x": np.ones(2, np.float32), "c": np.array(chosen)}
+    np.testing.assert_array_equal(run(result.model, feeds)[0], run(m, feeds)[0])
+
+
+def test_a_target_that_may_be_zero_copies() -> None:
+    """N − 1 is 0 where N is 1, and 0 in the target of a Reshape is the input's own size."""
+    m = parse("""<ir_version: 8, opset_import: ["" : 17]> g (float[N,3] x) => (float[a,2] y)
+    <int64[1] one = {1}, int64[1] two = {2}, float[4,2] w = {1, 2, 3, 4, 5, 6, 7, 8}>
+    { n = Shape <end = 1> (x) m = Sub(n, one) t = Concat <axis = 0> (m, two) r = Reshape(w, t)
+      k = Shape <end = 1> (r) q = Equal(k, m) f = Cast <to = 1> (q) y = Mul(r, f) }""")
+    result = optimized(m, target="ort-cpu", verify=False)
+    assert_same(m, result.model, {"x": np.ones((1, 3), np.float32)})
+    assert_same(m, result.model, {"x": np.ones((5, 3), np.float32)})
