@@ -169,12 +169,22 @@ _INTEGER: dict[str, Callable[..., object]] = {
     "Where": lambda q, a, b: a if q else b,
 }
 
+
+def _float_power(base: np.ndarray, exponent: np.ndarray) -> np.ndarray:
+    """As onnxruntime has it: squares and cubes are products, and its `powf` is rounded once. Others only those."""
+    if base.dtype != np.float32 and not np.isin(exponent, (1, 2)).all():
+        raise Unclear
+    wide = np.power(base.astype(np.float64), exponent.astype(np.float64))
+    out = np.where(exponent == 3, base * base * base, wide.astype(base.dtype))
+    return np.where(exponent == 2, base * base, out)
+
+
 _FLOAT: dict[str, Callable[..., Any]] = {
     "Add": np.add,
     "Sub": np.subtract,
     "Mul": np.multiply,
     "Div": np.divide,
-    "Pow": np.power,
+    "Pow": _float_power,
     "Neg": np.negative,
     "Abs": np.abs,
     "Floor": np.floor,
@@ -213,8 +223,6 @@ def _elements(c: Call) -> np.ndarray:
             raise Unclear
         if op in ("Min", "Max"):
             check_ordered(*arrays)
-        if op == "Pow" and not np.isin(arrays[1], (1, 2)).all():  # runtimes multiply, or call another library
-            raise Unclear
         with np.errstate(all="ignore"):
             out = np.asarray(function(*arrays))
         return out.astype(object) if out.dtype == bool else out
