@@ -49,7 +49,7 @@ def window(c: Call, sizes: Shape, kernel: list[Dim], ceil_mode: bool = False, ex
         elif auto != "VALID":
             raise Unclear
         room = size + total - dilation * (k - 1) - 1
-        if isinstance(room, int) and room < 0:  # onnxruntime rounds toward zero there
+        if isinstance(room, int) and room < 0 and room % stride:  # onnxruntime rounds toward zero
             raise Unclear
         if not ceil_mode:
             out.append(floor_div(room, stride) + 1)
