@@ -31,9 +31,7 @@ class Editor:
         self._owner: dict[int, gs.Graph] = {}
         self._parent: dict[int, gs.Graph] = {}  # id(body) → the graph that holds its node
         self._outputs: dict[int, gs.Tensor] = {}
-        self._results: dict[
-            int, list[Use]
-        ] = {}  # id(output of a body) → the node that holds it, and which output it is
+        self._results: dict[int, list[Use]] = {}  # id(output of a body) → the node that holds it, and its number
         self._uses: dict[int, tuple[gs.Tensor, dict[tuple[int, int], gs.Node]]] = {}  # of tensors touched by edits only
         self._before: dict[int, list[gs.Node]] = {}  # id(node) → new nodes that go where it stands or stood
         self._removed: dict[int, tuple[gs.Node, gs.Graph]] = {}  # with the graph that held it

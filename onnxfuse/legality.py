@@ -70,13 +70,16 @@ def _check_node(node: gs.Node, known: Facts, place: Surroundings) -> None:
     accepted = _accepted(node.op, node.domain or "", place.scope.opset)
     for i, tensor in enumerate(node.inputs if accepted else ()):
         dtype = known[tensor.name].dtype if tensor.name else 0
-        if dtype and dtype not in accepted[min(i, len(accepted) - 1)]:
+        taken = accepted[min(i, len(accepted) - 1)]
+        if dtype and taken and dtype not in taken:
             raise NotLegal(f"{node.op} takes no {TensorProto.DataType.Name(dtype).lower()}")
 
 
 @cache
 def _accepted(op_type: str, domain: str, opset: int) -> list[frozenset[int]]:
-    """The dtypes that an operator takes in each input, the last one standing for all that follow; [] if unknown."""
+    """The dtypes of tensors that an operator takes in each input, the last one standing for all that follow; [] where
+    it is not known.
+    """
     if not defs.has(op_type, opset, domain):
         return []
     names = {f"tensor({name.lower()})": number for name, number in TensorProto.DataType.items()}

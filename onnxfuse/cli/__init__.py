@@ -44,10 +44,8 @@ def main() -> NoReturn:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's threads would only be in the way of onnxruntime's
     gc.disable()  # a short process that builds large acyclic structures: searching them for cycles takes a fifth of it
     try:
-        with (
-            memory_named(),
-            cli.make_context("onnxfuse", sys.argv[1:]) as context,
-        ):  # its own main makes 1, a finding, of a broken pipe
+        # Not by its own main, which makes 1, a finding, of a broken pipe.
+        with memory_named(), cli.make_context("onnxfuse", sys.argv[1:]) as context:
             code = cli.invoke(context)
         sys.stdout.flush()
     except click.exceptions.Exit as end:  # --help, --version

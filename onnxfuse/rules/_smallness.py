@@ -71,9 +71,12 @@ def _ends(node: gs.Node, index: int, scope: Scope, signs: bool) -> bool:
     if is_op(node, *_ENDS) or (is_op(node, "Pow") and index == 1):
         return True
     least = 0.0 if signs else _STEP
-    if is_op(node, "Clip", "Max"):
-        low = node.attrs.get("min") if is_op(node, "Clip") and "min" in node.attrs else _other(node, index, scope)
-        return low is not None and bool(np.all(low > least))
+    if is_op(node, "Clip"):
+        low = node.attrs.get("min") if len(node.inputs) < 2 else scope.constant(node.inputs[1])
+        return index == 0 and low is not None and bool(np.all(low > least))
+    if is_op(node, "Max"):
+        given = _other(node, index, scope)
+        return given is not None and bool(np.all(given > least))
     if is_op(node, "MatMul"):
         return signs or _other(node, index, scope) is not None
     if is_op(node, "Add", "Sub", *_COMPARES):
@@ -102,7 +105,7 @@ def _dtypes(node: gs.Node, scope: Scope) -> list[int]:
 def _other(node: gs.Node, index: int, scope: Scope) -> np.ndarray | None:
     """The constant that a node reads beside its input of that number; None where there is none, or several values."""
     given = [t for i, t in enumerate(node.inputs) if i != index and t.name]
-    if not given or (len(given) > 1 and not is_op(node, "Clip")):
+    if len(given) != 1:
         return None
     data = scope.constant(given[0])
     return None if data is None or data.dtype.kind not in "fiu" else data

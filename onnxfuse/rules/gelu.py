@@ -71,6 +71,8 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
         kernel = scope.target.kernels.get((MICROSOFT, "FastGelu"))
         if kernel is None or TensorProto.FLOAT not in kernel.dtypes:
             return None
+        if not scope.value(x).shape:
+            raise NotLegal("FastGelu takes no scalar, and this may be one")
         build("FastGelu", x, out=out, domain=MICROSOFT)
         return build.rewrite()
     if known:

@@ -147,3 +147,10 @@ def test_special_values(name: str) -> None:
     x = np.array([np.nan, np.inf, -np.inf, 0, -0.0, 1e37, -1e37, 1e-41, 12, -12], np.float32)
     x = np.repeat(x, 3).reshape(-1, 1)
     np.testing.assert_allclose(run(fused, {"x": x})[0], run(m, {"x": x})[0], rtol=1e-6, atol=1e-6)
+
+
+def test_a_scalar_is_none_of_a_kernel_that_takes_none() -> None:
+    m = parse(f'<ir_version: 9, opset_import: ["" : 17]> g (float x) => (float y) {CONSTANTS} {{ {TANH["cube"]} }}')
+    result = optimized(m, target="ort-cpu", verify=False)
+    feeds = {"x": np.array(0.7, np.float32)}
+    np.testing.assert_allclose(run(result.model, feeds)[0], gelu(feeds["x"], True), rtol=1e-6)

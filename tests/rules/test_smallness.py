@@ -16,7 +16,8 @@ NUMBERS = " ".join(
 TELL_SMALLNESS = [
     "d = ReduceSum(s) y = Div(s, d)", "d = ReduceL2(s) y = Div(s, d)", "d = ReduceMax(s) y = Div(s, d)",
     "c = Clip(s, tiny, two) y = Log(c)", "c = Add(s, tiny) y = Log(c)", "c = Max(s, tiny) y = Log(c)",
-    "c = Relu(s) y = Log(c)", "c = Tanh(s) y = Reciprocal(c)", "c = Sqrt(s) y = Reciprocal(c)",
+    "c = Clip(s, , two) y = Log(c)", "c = Relu(s) y = Log(c)", "c = Tanh(s) y = Reciprocal(c)",
+    "c = Sqrt(s) y = Reciprocal(c)",
     "y = Pow(s, low)", "c = Pow(s, half) y = Log(c)", "c = Ceil(s) y = Mul(c, two)", "y = Sign(s)",
     "c = Cast <to = 9> (s) y = Cast <to = 1> (c)", "c = Greater(s, tiny) y = Cast <to = 1> (c)",
     "c = ArgMax <axis = 1, keepdims = 1> (s) d = Cast <to = 1> (c) y = Mul(x, d)",
