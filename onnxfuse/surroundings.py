@@ -54,7 +54,8 @@ class Surroundings:
     path: where a body stands, "" for the main graph; records: id of a node → its record and its cost; program, taken:
     the model without its weights, and the names of all symbols in it; renamed: ids of nodes whose record has to be read
     anew, as they read or make other values now; made: the nodes that rewrites have brought, by id, and origins what
-    they stand for. All but the first two and the program change with the graph.
+    they stand for; better: names of values of which the last rewrite told more. All but the first two and the program
+    change with the graph.
     """
 
     graph: gs.Graph
@@ -67,6 +68,7 @@ class Surroundings:
     made: dict[int, gs.Node] = field(default_factory=dict)
     renamed: set[int] = field(default_factory=set)
     origins: dict[int, Origin] = field(default_factory=dict)
+    better: set[str] = field(default_factory=set)
 
     def record(self, node: gs.Node) -> ir.Node:
         """A node as it is now. Its record is brought up to date when it is asked for, as a node may read thousands of
@@ -124,9 +126,15 @@ class Surroundings:
         return extend(facts, records, self.program, self.scope.array, taken) if records else Facts((), {}, outer=facts)
 
     def add(self, nodes: Sequence[gs.Node], known: Facts, bound: Facts, prices: Sequence[Cost]) -> None:
-        """Takes in new nodes with what `extended` said of them."""
+        """Takes in new nodes with what `extended` said of them, also of values that were there before."""
         for facts, new in ((self.scope.facts, known), (self.bound, bound)):
-            facts.values.update((k, v) for k, v in new.values.items() if facts[k].shape is None)
+            for name, value in new.values.items():
+                old = facts[name]
+                if old.shape is None:
+                    facts.values[name] = value
+                elif _tells_more(value, old):
+                    facts.values[name] = _both(value, old)
+                    self.better.add(name)
         for node, record, price in zip(nodes, bound.nodes, prices, strict=True):
             self.records[id(node)] = record, price
             self.made[id(node)] = node
@@ -142,7 +150,10 @@ class Surroundings:
         """What is known behind a value that turned out to be a constant, or of known size; gives the nodes there."""
         facts = self.scope.facts
         pairs = [(facts[old.name], other) for old, other in found.same]
-        todo = [n for old, other in pairs if _tells_more(facts[other.name], old) for n in few(other, self.scope.editor)]
+        told = [other for old, other in pairs if _tells_more(facts[other.name], old)]
+        told += [t for n in found.new for t in n.outputs if t.name in self.better]
+        self.better.clear()
+        todo = [n for t in told for n in few(t, self.scope.editor)]
         behind: dict[int, gs.Node] = {}
         while todo:
             node = todo.pop()

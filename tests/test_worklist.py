@@ -258,3 +258,18 @@ def test_notes_of_others_under_the_name_of_ours_are_not_taken_for_them(text: str
     (node,) = optimized(model, verify=False).model.graph.node
     notes = {e.key: e.value for e in node.metadata_props}
     assert notes["onnxfuse.sources"] == '["Relu(a)", "Relu(y)"]'
+
+
+def test_what_a_new_node_tells_of_an_old_value_is_looked_at_in_the_same_run() -> None:
+    """The parts of a Split by sizes that callers may override have unknown sizes; put together they are the whole."""
+    model = graph(
+        """p, q = Split <axis = 0> (x, sizes) c = Concat <axis = 0> (p, q, x)
+        target = Constant <value_ints = [10, 1]> () e = Expand(c, target) y = Relu(e)""",
+        inputs="float[5,3] x, int64[2] sizes",
+        outputs="float[10,3] y",
+        opset=21,
+    )
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([1, 4]), "sizes"))
+    result = optimized(model, target="ort-cpu", verify=False)
+    assert ops(result.model) == ["Concat", "Relu"]
+    assert not optimized(result.model, target="ort-cpu", verify=False).fusions

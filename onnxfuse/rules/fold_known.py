@@ -61,7 +61,7 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
             return None
         if node.op == "ConstantOfShape" and array.size > _FEW:
             return None  # it is the shorter form already
-        if array.dtype == np.int64 and 0 in array and _shapes_nothing(tensor, scope):
+        if array.dtype == np.int64 and _shapes_nothing(tensor, scope):
             raise NotLegal("it is part of the target of a Reshape of an empty value")
         pairs.append((tensor, editor.constant(f"{tensor.name}/constant", array)))
     return Rewrite(same=tuple(pairs))

@@ -150,6 +150,9 @@ def test_the_target_of_an_empty_reshape_is_kept() -> None:
       r = Concat <axis = 0> (n, zero, e, one)  y = Reshape(x, r) }""")
     result = optimized(model, rules=[RULE])
     assert not result.fusions and "empty value" in {r.reason for r in result.refused}.pop()
+    first = parse("""<ir_version: 8, opset_import: ["" : 17]> g (float[2,0,4,N] x, int64[1] k) => (float[a,b,c,d] y)
+    <int64[1] zero = {0}> { s = Shape <end = 1> (x) r = Concat <axis = 0> (s, zero, k, zero)  y = Reshape(x, r) }""")
+    assert not optimized(first, rules=[RULE], target="ort-cpu", verify=False).fusions
     full = parse(onnx.printer.to_text(model).replace("N,2,0", "N,2,7"))
     assert ops(folded(full)) == ["Shape", "Slice", "Concat", "Reshape"]
 
