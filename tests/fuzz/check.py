@@ -152,7 +152,7 @@ def _is_mistaken(model: onnx.ModelProto) -> bool:
     """Whether onnxruntime may take the graph for another one: its LayerNormFusion does not look at the exponent."""
     means = {n.input[0] for n in model.graph.node if n.op_type == "ReduceMean"}
     powers = [n.input[1] for n in model.graph.node if n.op_type == "Pow" and n.output[0] in means]
-    held = {t.name: t for t in model.graph.initializer}
+    held = {t.name: t for t in model.graph.initializer if t.name not in {i.name for i in model.graph.input}}
     held |= {n.output[0]: n.attribute[0].t for n in model.graph.node if n.op_type == "Constant"}
     return any(name not in held or np.any(numpy_helper.to_array(held[name]) != 2) for name in powers)
 

@@ -426,3 +426,11 @@ def test_what_is_near_a_large_constant_keeps_its_digits(body: str) -> None:
     model = built(body, "float[2,4] x", t=np.float32(5e6), w=array(4, 4), v=array(4), i=eye, far=far)
     result = optimized(model, target="ort-cpu", verify=False)
     assert_same(model, result.model, {"x": np.stack([FAR, FAR[::-1]])})
+
+
+def test_a_batchnorm_of_a_tiny_variance_goes_in_whatever_its_shift() -> None:
+    """Its kernel adds the same constant, here 20·1/√10⁻⁵ = 6325."""
+    norm = {"s": np.ones(4), "t": np.zeros(4), "m": np.full(4, -20), "v": np.zeros(4)}
+    norm = {name: data.astype(np.float32) for name, data in norm.items()}
+    model = built("c = Conv(x, w) y = BatchNormalization(c, s, t, m, v)", w=W, **norm)
+    assert made(model, PREVIOUS) == ["Conv"]
