@@ -105,6 +105,8 @@ def check_quietly(model: onnx.ModelProto | str) -> None:
             os.dup2(silent, 1)
             with utf8(Path(model)) if isinstance(model, str) else nullcontext(model) as known:
                 checker.check_model(known if isinstance(known, onnx.ModelProto) else str(known))
+        except onnx.shape_inference.InferenceError as error:  # it comes from within, too
+            raise checker.ValidationError(str(error)) from error
         finally:
             os.dup2(kept, 1)
             os.close(kept)

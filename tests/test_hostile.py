@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import onnx
 import pytest
@@ -439,3 +440,13 @@ def test_an_absent_input_among_many_is_refused(op: str, inside: bool) -> None:
     for call in (onnxfuse.analyze, onnxfuse.optimize, lambda m: onnxfuse.verify(m, m)):
         with pytest.raises(onnxfuse.ModelError, match=f"{op} '' lacks an input"):
             call(model)
+
+
+def test_what_the_checker_says_in_another_error_is_one_line() -> None:
+    """onnx's checker evaluates some constants, and complains of those as its shape inference does."""
+    model = graph("y = Relu(x)", inputs="float[2] x", outputs="float[2] y")
+    for error in (onnx.checker.ValidationError, onnx.shape_inference.InferenceError):
+        with mock.patch.object(onnx.checker, "check_model", side_effect=error("no size\nfits")):
+            with pytest.raises(onnxfuse.ModelError, match="is not a valid ONNX model: no size fits") as caught:
+                onnxfuse.analyze(model)
+            assert len(str(caught.value).splitlines()) == 1
