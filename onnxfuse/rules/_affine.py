@@ -144,7 +144,7 @@ def compose(first: Affine, then: Affine) -> Affine:
     if np.any(np.abs(then.scale) != 1):
         check_near(first.shift, scaled)
     axis = first.axis if first.axis is not None else then.axis
-    return Affine(scale, added(scaled, then.shift), axis)
+    return Affine(scale, summed(scaled, then.shift), axis)
 
 
 def check_near(*shifts: np.ndarray | float) -> None:
@@ -153,7 +153,7 @@ def check_near(*shifts: np.ndarray | float) -> None:
         raise NotLegal("what is near so large a constant would lose its digits")
 
 
-def added(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def summed(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Two shifts as one. Raises NotLegal where large ones cancel."""
     with np.errstate(all="ignore"):
         total: np.ndarray = np.asarray(a + b)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from onnx import TensorProto
 
 from onnxfuse.facts import Dim, Value, provably_equal
 from onnxfuse.patterns import Scope
@@ -13,6 +14,7 @@ from onnxfuse.patterns import Scope
 if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
     import onnx_graphsurgeon as gs
 
+FLOATING = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16})
 MEASURED = ("ort-cpu", "ort-cuda", "portable")  # of rules whose result needs no more anywhere
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from onnx import TensorProto
 
 from onnxfuse.patterns import Scope, is_op
+from onnxfuse.rules._known import FLOATING
 
 if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
     import onnx_graphsurgeon as gs
@@ -25,7 +25,6 @@ _ENDS = (
 )  # fmt: skip
 _COMPARES = ("Greater", "GreaterOrEqual", "Less", "LessOrEqual")
 _SHARP = ("Log", "Reciprocal", "LpNormalization", "ReduceLogSum", "Ceil", "Sign", "BitCast")
-_FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 _STEP = 1e-5  # what is added or compared with it hides an error of 3e-7
 
 
@@ -82,7 +81,7 @@ def _ends(node: gs.Node, index: int, scope: Scope, signs: bool) -> bool:
     if is_op(node, "Add", "Sub", *_COMPARES):
         given = _other(node, index, scope)
         return (signs and is_op(node, *_COMPARES)) or (given is not None and bool(np.all(np.abs(given) > least)))
-    return signs and (is_op(node, "Abs") or all(dtype and dtype not in _FLOATS for dtype in _dtypes(node, scope)))
+    return signs and (is_op(node, "Abs") or all(dtype and dtype not in FLOATING for dtype in _dtypes(node, scope)))
 
 
 def _tells(node: gs.Node, index: int, scope: Scope, signs: bool) -> bool:
@@ -94,7 +93,7 @@ def _tells(node: gs.Node, index: int, scope: Scope, signs: bool) -> bool:
     if is_op(node, "Pow"):
         power = _other(node, index, scope)
         return power is None or not bool(np.all(power > 0))
-    return not signs and any(dtype not in _FLOATS for dtype in _dtypes(node, scope))  # indices, flags, whole numbers
+    return not signs and any(dtype not in FLOATING for dtype in _dtypes(node, scope))  # indices, flags, whole numbers
 
 
 def _dtypes(node: gs.Node, scope: Scope) -> list[int]:

@@ -20,7 +20,6 @@ from onnxfuse.rules._affine import (
     AFFINE,
     LONGEST,
     Affine,
-    added,
     chain,
     check_near,
     dtype_of,
@@ -28,6 +27,7 @@ from onnxfuse.rules._affine import (
     read,
     rounded,
     spread,
+    summed,
 )
 from onnxfuse.rules._affine_along import MOVERS, moved
 from onnxfuse.rules._window import unpadded
@@ -155,7 +155,7 @@ class _Push:
             parts = weight.reshape(group, -1, *weight.shape[1:])
             scaled = (parts * scale.reshape(group, 1, -1, *ones)).reshape(weight.shape)
             taps = (parts * shift.reshape(group, 1, -1, *ones)).reshape(weight.shape)
-            bias = added(bias, taps.reshape(weight.shape[0], -1).sum(1))
+            bias = summed(bias, taps.reshape(weight.shape[0], -1).sum(1))
         inputs = [new, self.build.constant(rounded(scaled, dtype)), *conv.inputs[2:]]
         if affine.shifts:
             inputs = [*inputs[:2], self.build.constant(rounded(bias, dtype))]
@@ -180,7 +180,7 @@ class _Push:
             own = self.scope.constant(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2].name else np.zeros(1)
             if own is None or (own.ndim > 1 and own.shape[0] != 1 and own.shape[1] == 1):
                 raise NotLegal("the bias of Gemm is not one constant a column")
-            bias = added(own.astype(np.float64) * node.attrs.get("beta", 1.0), node.attrs.get("alpha", 1.0) * bias)
+            bias = summed(own.astype(np.float64) * node.attrs.get("beta", 1.0), node.attrs.get("alpha", 1.0) * bias)
             attrs = {k: v for k, v in node.attrs.items() if k != "beta"}
             self.build("Gemm", new, factor, self.build.constant(rounded(bias, dtype)), out=node.outputs[0], **attrs)
 
@@ -192,7 +192,7 @@ class _Push:
         if follower is not None and found is not None:
             shape = self.scope.value(out).shape
             if shape is not None and found[1].axis in (None, len(shape) - 1):
-                out, bias = follower.outputs[0], added(bias, found[1].shift)
+                out, bias = follower.outputs[0], summed(bias, found[1].shift)
                 self.seen.add(id(follower))
         product = self.build("MatMul", new, factor)
         self.build("Add", product, self.build.constant(rounded(bias, dtype)), out=out)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from onnxfuse.patterns import Build, NotLegal, Rewrite, Scope, is_op
-from onnxfuse.rules._affine import added, check_near
+from onnxfuse.rules._affine import check_near, summed
 from onnxfuse.rules._window import Window, in_groups, of_conv
 
 if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
@@ -79,7 +79,7 @@ def composed(first: Window, then: Window) -> Window:
         first.x,
         first.dtype,
         _product(inner, outer, group),
-        added(then.bias, _through(outer, first.bias, group)),
+        summed(then.bias, _through(outer, first.bias, group)),
         group,
         tuple(a * b for a, b in zip(first.strides, then.strides, strict=True)),
         tuple(p + first.strides[i % len(axes)] * q for i, (p, q) in enumerate(zip(first.pads, then.pads, strict=True))),

@@ -17,11 +17,10 @@ from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
-from onnx import TensorProto
 
 from onnxfuse.facts import Dim
 from onnxfuse.patterns import Build, Rewrite, Scope, is_op
-from onnxfuse.rules._known import perm_of, same_dims
+from onnxfuse.rules._known import FLOATING, perm_of, same_dims
 from onnxfuse.rules._norm import ends_norm
 from onnxfuse.rules._pick import Pick, is_scalar, read, write
 
@@ -49,14 +48,13 @@ UNARY = frozenset(
 )  # fmt: skip
 BROADCAST = frozenset(("Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Sum", "Mean", "Where", "PRelu"))
 VIEWS = frozenset(("Reshape", "Squeeze", "Unsqueeze", "Flatten"))
-_FLOATS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16})
 
 
 def match(node: gs.Node, scope: Scope) -> Rewrite | None:
     """Rewrite or None; raises NotLegal with the reason of a near miss."""
     whole = node.inputs[0] if node.inputs else None
     maker = scope.editor.producer(whole) if whole is not None else None
-    if whole is None or maker is None or scope.value(whole).dtype not in _FLOATS:
+    if whole is None or maker is None or scope.value(whole).dtype not in FLOATING:
         return None
     pick = read(node, scope)
     if pick is None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from onnxfuse.patterns import Build, NotLegal, Rewrite, Scope, is_op
-from onnxfuse.rules._affine import added, check_near, dtype_of, rounded
+from onnxfuse.rules._affine import check_near, dtype_of, rounded, summed
 
 if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
     import onnx_graphsurgeon as gs
@@ -58,10 +58,10 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
     if macs > first.weight.size + then.weight.size:
         raise NotLegal("one product would multiply more")
     check_near(first.bias)
-    out, total = node.outputs[0], added(first.bias @ then.weight, then.bias)
+    out, total = node.outputs[0], summed(first.bias @ then.weight, then.bias)
     behind = scope.editor.only_use(out) if is_op(node, "MatMul") and total.any() else None
     if behind is not None and (more := _bias(behind, out, total.size, scope)) is not None:
-        out, total = behind.outputs[0], added(total, more)
+        out, total = behind.outputs[0], summed(total, more)
     dtype = dtype_of(node.inputs[1], scope)
     weight, bias = rounded(first.weight @ then.weight, dtype), rounded(total, dtype)
     build = Build(scope, first.node)
