@@ -33,6 +33,15 @@ def require(ort: ModuleType, provider: str) -> None:
             ort.preload_dlls()
 
 
+def usable(ort: ModuleType) -> bool:
+    """Return whether the CUDA provider, a driver and a device are here."""
+    try:
+        require(ort, "CUDAExecutionProvider")
+    except MissingDependency:
+        return False
+    return True
+
+
 def loading_error(ort: ModuleType, provider: str) -> str | None:
     """Why the library of `provider` does not load; None if it does. Only after onnxruntime itself has tried."""
     folder = Path(str(ort.__file__)).parent / "capi"

@@ -5,44 +5,43 @@ from __future__ import annotations
 import logging
 import os
 import pickle
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import onnx_graphsurgeon as gs
 from onnx.parser import parse_function
 
-from onnxfuse import interface, ir, plan, rewrite
+from onnxfuse import gpu, ir, plan, rewrite, runtime
 from onnxfuse.binding import Bound
-from onnxfuse.bisection import find_guilty
 from onnxfuse.devices import Device
 from onnxfuse.errors import Finding
 from onnxfuse.facts import Facts
 from onnxfuse.graph import Editor
+from onnxfuse.memory import peaks
 from onnxfuse.model import Model
 from onnxfuse.patterns import Key, Refusal, Rule
 from onnxfuse.plan import Plan
-from onnxfuse.reference import Reference, Verdict, open_session
 from onnxfuse.rewrite import Fusion
 from onnxfuse.roofline import Execution
 from onnxfuse.storage import files
 from onnxfuse.surroundings import surroundings
 from onnxfuse.targets import Target
-from onnxfuse.verification import compare
+from onnxfuse.verification import BASE, Focus, Sessions, Trial, Verdict, choose_shown, find_guilty
 from onnxfuse.worklist import Worklist
 
 log = logging.getLogger(__name__)
 UNCHANGED = Verdict(True, 0.0, (), 0, None)  # the same bytes compute the same
 OLDEST_OPSET = 7  # before it operators broadcast by attributes, and onnxruntime runs none of them
 _ROOM = 30_000  # rewrites; the view and the plan of more take the memory of a session, which then opens later
-_SHOWN = 200  # values inside the model that are compared, at most twice as many
+_ROUNDS = 8  # of roll-back: each takes back what spoils one output, and all are compared again
 
 
 @contextmanager
-def _candidates(model: Model, out: Path | None) -> Iterator[tuple[Path, Path]]:
-    """Paths for the original and the optimized model, gone afterwards: beside `out`, in a folder of their own.
+def _candidates(model: Model, out: Path | None) -> Iterator[Callable[[str], Path]]:
+    """Paths by name for the models that are compared, gone afterwards: beside `out`, in a folder of their own.
 
     A model with external data stands in its own folder, where its references hold: nothing is copied, and no other name
     is given to a data file, which onnx would refuse. Raises OutputError.
@@ -50,8 +49,7 @@ def _candidates(model: Model, out: Path | None) -> Iterator[tuple[Path, Path]]:
     folder = None if out is None else out.absolute().parent
     beside = model.base_dir if model.external and model.base_dir and os.access(model.base_dir, os.W_OK) else None
     with files.scratch(beside or folder) as made:
-        original, optimized = (Path(f"{made}-{n}") if beside else made / n for n in ("original.onnx", "optimized.onnx"))
-        yield original, optimized
+        yield (lambda name: Path(f"{made}-{name}.onnx")) if beside else (lambda name: made / f"{name}.onnx")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,7 +122,8 @@ class Optimizer:
     ) -> Outcome:
         """Rewrite the model, compare it with what it was, and measure it; without a rewrite neither is done.
 
-        Raises Finding where the original does not run, or no result verifies.
+        Raises Finding where the original does not run, or no result verifies; OutOfMemory before anything is run where
+        the machine has too little memory to verify.
         """
         log.debug("looking for what to rewrite")
         made = self._draft()
@@ -133,42 +132,53 @@ class Optimizer:
             return Outcome(Rewritten((), (), made.refused), UNCHANGED if verify else None, (), None)
         if not verify:
             return Outcome(self._apply(made), None, (), measure())
-        before, shown = interface.of(self.model.proto), self._shown(made)
-        with _candidates(self.model, out) as (original, changed), ThreadPoolExecutor(1) as pool:
-            self.model.save_showing(original, shown)
-            # A session is opened without the interpreter lock, while work goes on here; two at once would only hinder
-            # each other.
-            first = pool.submit(open_session, original) if len(made.keys) <= _ROOM else None
+        shown = self._shown(made)
+        with _candidates(self.model, out) as place:
+            trial = self._trial(place, shown)
+            # A session is opened without the interpreter lock, while work goes on here.
+            if len(made.keys) <= _ROOM:
+                trial.sessions.prepare(trial.original.shown, BASE)
             packed = pickle.dumps(self._apply(made))
-            first = first or pool.submit(open_session, original)
             self.model.close_view(made.removed)
             del made  # with the view gone, this frees more memory than all else takes
             result: Rewritten = pickle.loads(packed)  # anew: what was made amid the view would hold its memory pages
-            self.model.save_showing(changed, shown)
-            second = pool.submit(open_session, changed)
+            trial.write()
             after: Execution | None = measure()
             log.info("comparing with the original")
-            verdict = compare(original, changed, dims=dims, seed=seed, opening=(first, second))
+            trial.start(dims, seed)
+            verdict = trial.judge()
             rolled_back: tuple[Refusal, ...] = ()
             if not verdict.ok:
-                result, verdict, rolled_back = self._roll_back(result, verdict, original, changed, shown, dims, seed)
+                result, verdict, rolled_back = self._roll_back(result, verdict, trial)
                 after = measure() if result.fusions else None
-        if problem := interface.difference(before, interface.of(self.model.proto)):
-            raise Finding(f"not verified, nothing was written: {problem}")
         return Outcome(result, verdict, rolled_back, after)
+
+    def _trial(self, place: Callable[[str], Path], shown: Mapping[str, int]) -> Trial:
+        """The original in files, as it will be compared."""
+        sessions = Sessions(self._provider())
+        sessions.limit(self.model.weight_bytes())
+        return Trial(self.model, place, shown, sessions)
+
+    def _provider(self) -> str:
+        """Where results run at the default level: the target's provider if it is here, else the CPU in its place."""
+        if self.target.provider == "cuda" and gpu.usable(runtime.onnxruntime()):
+            return "cuda"
+        return "cpu"
 
     def _shown(self, made: Draft) -> dict[str, int]:
         """Values that are compared beside the outputs: what new nodes of the main graph make in the place of old ones,
         with their dtypes.
 
-        An output may hide an error (a network of constant weights, a pool behind). Of many nodes some are taken.
+        An output may hide an error (a network of constant weights, a pool behind). Of many or large values some are
+        taken.
         """
-        left = made.values
-        original = {name for node in self.bound.facts.nodes for name in node.outputs}
+        left, facts = made.values, self.bound.facts
+        original = {name for node in facts.nodes for name in node.outputs}
         wanted = (name.partition("#")[0] for _, path, name in made.keys if not path)
-        names = [name for name in dict.fromkeys(wanted) if name in left and name in original]
-        dtypes = {name: self.bound.facts[name].dtype for name in names[:: len(names) // _SHOWN + 1]}
-        return {name: dtype for name, dtype in dtypes.items() if dtype}
+        names = [name for name in dict.fromkeys(wanted) if name in left and name in original and facts[name].dtype]
+        peak = peaks(self.model.program, facts, self.model.program.graph.outputs)[0]
+        chosen = choose_shown(names, facts, self.model.program.graph.outputs, peak if isinstance(peak, int) else 0)
+        return {name: facts[name].dtype for name in chosen}
 
     def _draft(self, allowed: frozenset[Key] | None = None) -> Draft:
         """Rewrite the view, and plan the fusions of what is there then; only those of these keys, None for all."""
@@ -203,29 +213,34 @@ class Optimizer:
         return Rewritten(made.keys, (*first, *then), made.refused)
 
     def _roll_back(
-        self,
-        made: Rewritten,
-        verdict: Verdict,
-        original: Path,
-        changed: Path,
-        shown: Mapping[str, int],
-        dims: Mapping[str, int],
-        seed: int,
+        self, made: Rewritten, verdict: Verdict, trial: Trial
     ) -> tuple[Rewritten, Verdict, tuple[Refusal, ...]]:
-        why = f"the model with it did not verify: {verdict.reason}"
-        reference = Reference(original, dims=dims, seed=seed)
-
-        def attempt(kept: frozenset[int]) -> tuple[Rewritten, Verdict]:
-            self.model.restore()
-            left = self._apply(self._draft(frozenset(made.keys[i] for i in kept)))
-            self.model.save_showing(changed, shown)
-            return left, reference.check(changed, quick=True)
-
+        """Take back the rewrites that spoil the result. Raises Finding where no rest verifies."""
         log.info("the results differ; looking for the rewrite that spoils them")
-        bad = find_guilty(len(made.keys), lambda kept: attempt(kept)[1].ok)
-        if not bad:
-            raise Finding(f"not verified, nothing was written: {verdict.reason}; a second comparison did not find it")
-        left, verdict = attempt(frozenset(range(len(made.keys))) - bad)
-        if not verdict.ok:
-            raise Finding(f"not verified, nothing was written: {verdict.reason}")
-        return left, verdict, tuple(Refusal(made.fusions[i].rule, made.fusions[i].node, why) for i in sorted(bad))
+
+        def rewritten(kept: Collection[int]) -> Rewritten:
+            self.model.restore()
+            return self._apply(self._draft(frozenset(made.keys[i] for i in kept)))
+
+        def verifies(kept: frozenset[int], focus: Focus | None) -> bool:
+            rewritten(kept)
+            return trial.verifies(focus)
+
+        why: dict[int, str] = {}  # rewrites that were taken back → the reason
+        left = made
+        for _ in range(_ROUNDS):
+            focus = verdict.focus
+            names = focus.names if focus else frozenset[str]()
+            items = [i for i in range(len(made.keys)) if i not in why]
+            suspects = {i for i in items if made.keys[i][2].partition("#")[0] in names}
+            bad = find_guilty(items, partial(verifies, focus=focus), suspects)
+            why |= dict.fromkeys(bad, f"the model with it did not verify: {verdict.reason}")
+            left = rewritten([i for i in items if i not in bad])
+            trial.write()
+            verdict = trial.judge()
+            if verdict.ok:
+                back = (Refusal(made.fusions[i].rule, made.fusions[i].node, why[i]) for i in sorted(why))
+                return left, verdict, tuple(back)
+            if not left.keys:
+                break
+        raise Finding(f"not verified, nothing was written: {verdict.reason}")

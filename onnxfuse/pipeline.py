@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     import onnx
 
     from onnxfuse.patterns import Refusal
-    from onnxfuse.reference import Verdict
     from onnxfuse.rewrite import Fusion
+    from onnxfuse.verification import Verdict
 
 log = logging.getLogger(__name__)
 
@@ -94,6 +94,9 @@ class Result:
                 "ok": verdict.ok,
                 "max_error": verdict.max_error,
                 "cases": verdict.cases,
+                "levels": verdict.levels,
+                "provider": verdict.provider,
+                "unjudged": verdict.unjudged,
                 "rolled_back": self.rolled_back,
             },
             "seconds": self.seconds,

@@ -80,21 +80,7 @@ def options(level: str) -> Any:
     return made
 
 
-def cpu_session(model: Path | bytes, level: str, *, mapped: bool = False) -> Any:
-    """A CPU session with two threads, of a file or of a serialized model. Raises what onnxruntime raises,
-    MissingDependency, OutOfMemory, UsageError.
-
-    mapped: leave external weights in their file instead of a packed copy in memory; the time to open such a session
-    grows with the square of the number of weights.
-    """
-    made = options(level)
-    made.intra_op_num_threads = 2
-    if mapped:
-        made.add_session_config_entry("session.disable_prepacking", "1")
-    return session(model, made, ["CPUExecutionProvider"])
-
-
-def session(model: Path | bytes, options: Any, providers: Sequence[str]) -> Any:
+def session(model: Path | bytes, options: Any, providers: Sequence[Any]) -> Any:
     """A session of a file, whatever its name, or of a serialized model. Raises what onnxruntime raises, OutOfMemory
     where the process may not take the memory, or start a thread.
     """
@@ -175,14 +161,22 @@ def find_feeds(
     seed: int,
     *,
     typical: bool = False,
+    check: Callable[[fd.Binding], None] = lambda _: None,
 ) -> tuple[fd.Binding, fd.Feeds, Outputs]:
     """The first sizes and data under which a model runs and an output has finite elements, else under which it runs.
 
-    Raises UsageError for an unknown key in `dims`, Finding where nothing runs.
+    check: raises OutOfMemory for sizes that do not fit in memory; they are not tried.
+    Raises UsageError for an unknown key in `dims`, Finding where nothing runs, OutOfMemory where nothing else fits.
     """
     tried, last, poor, patience = 0, "", None, _PATIENCE
+    lacking: OutOfMemory | None = None
     for kind, limit in ((fd.NORMAL, None), (fd.POSITIVE, _POSITIVE_TRIES)):
         for binding in islice(fd.candidates(interface, dims, typical=typical), limit):
+            try:
+                check(binding)
+            except OutOfMemory as error:
+                lacking = lacking or error
+                continue
             tried += 1
             log.debug("looking for inputs under which the model runs, attempt %d", tried)
             try:
@@ -201,6 +195,8 @@ def find_feeds(
                 return poor
     if poor:
         return poor
+    if lacking:
+        raise lacking
     free = fd.free_dims(interface)
     advice = f"; give sizes with --dim {' --dim '.join(f'{key}=…' for key in free)}" if free else ""
     raise Finding(f"no inputs were found under which the model runs ({tried} tried; onnxruntime: {last}){advice}")

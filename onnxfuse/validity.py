@@ -113,6 +113,15 @@ def check_quietly(model: onnx.ModelProto | str) -> None:
             os.close(silent)
 
 
+def problem(proto: onnx.ModelProto) -> str | None:
+    """What onnx's checker says against a result, in one line; None if nothing."""
+    try:
+        check_quietly(_checkable(proto))
+    except checker.ValidationError as error:
+        return f"optimized model is invalid: {line(error)}"
+    return None
+
+
 def _checkable(proto: onnx.ModelProto) -> onnx.ModelProto:
     """A copy of the model in a form whose check finds only what counts (see the module), and needs no weights."""
     copy = onnx.ModelProto()

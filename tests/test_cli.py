@@ -217,7 +217,9 @@ def test_optimize_json_has_the_stable_names(tmp_path: Path) -> None:
     } <= data.keys()
     assert {"rule", "node", "sources", "bytes_saved", "flops_saved", "seconds_saved"} == data["fusions"][0].keys()
     assert {"rule", "node", "reason"} == data["refused"][0].keys()
-    assert data["verify"].keys() == {"ok", "max_error", "cases", "rolled_back"} and data["verify"]["ok"]
+    expected = {"ok", "max_error", "cases", "levels", "provider", "unjudged", "rolled_back"}
+    assert data["verify"].keys() == expected and data["verify"]["ok"]
+    assert data["verify"]["levels"] == ["disabled", "all"] and data["verify"]["provider"] in ("cpu", "cuda")
     saved = sum(f["bytes_saved"] for f in data["fusions"])
     assert data["before"]["bytes"] - data["after"]["bytes"] == saved
     assert data["before"]["seconds"] - data["after"]["seconds"] == pytest.approx(

@@ -19,6 +19,7 @@ from onnxfuse.report.console import Cell, Column, render, table
 from onnxfuse.report.tables import ranked
 from onnxfuse.rewrite import Fusion
 from onnxfuse.roofline import Execution, Row, Totals
+from onnxfuse.verification import Unjudged, Verdict
 
 
 @pytest.mark.parametrize(
@@ -274,7 +275,7 @@ def optimized(**changes: Any) -> Any:
     after = replace(
         EXECUTED, kernels=13, bytes=5_136_768, seconds=3.25e-6, intensity=46.1, peak_activation_bytes=6_422_500
     )
-    verdict = SimpleNamespace(ok=True, max_error=2.4e-7, cases=3, reason=None, outputs=())
+    verdict = Verdict(True, 2.4e-7, (), 3, None, levels=("disabled", "all"))
     result = {
         "source": "in.onnx", "output": "out.onnx", "target": "ort-cuda", "device": "h200", "dims": {}, "assumed": (),
         "before": EXECUTED, "after": after, "fusions": (FUSION, FUSION), "refused": (REFUSAL,), "verdict": verdict,
@@ -294,6 +295,9 @@ def test_optimization_by_rule() -> None:
     assert re.search(r"activations, peak +6\.42 MB +6\.42 MB +≈ 0 %", said)
     assert "1 more was not made; --explain says why." in said
     assert "Same results: 3 cases, largest error 2.4e-07 of the output's scale (1.2 s)" in said
+    assert "optimizations off and its default optimizations, on the CPU: CUDA is not available" in " ".join(
+        said.split()
+    )
 
 
 def test_optimization_explained() -> None:
@@ -308,23 +312,27 @@ def test_optimization_without_a_rewrite_or_a_verdict() -> None:
     said = text.optimization(optimized(fusions=(), refused=(), verdict=None, after=EXECUTED))
     assert "Nothing to rewrite" in said
     assert "Nothing was changed (1.2 s)" in said
-    exact = SimpleNamespace(ok=True, max_error=0.0, cases=2, reason=None, outputs=())
+    exact = Verdict(True, 0.0, (), 2, None)
     assert "Same results: 2 cases, no difference at all (1.2 s)" in text.optimization(optimized(verdict=exact))
     assert "Not verified (1.2 s)" in text.optimization(optimized(verdict=None))
 
 
 def test_verification() -> None:
-    good = SimpleNamespace(name="logits", dtype="float32", max_error=2.4e-7, tolerance=1e-5, scale=12.3, ok=True)
-    bad = SimpleNamespace(name="boxes", dtype="float32", max_error=0.5, tolerance=1e-5, scale=4.0, ok=False)
-    verdict: Any = SimpleNamespace(
-        ok=False, max_error=0.5, cases=2, reason="boxes differs", outputs=(good, bad), judged=True
-    )
+    good: Any = SimpleNamespace(name="logits", dtype="float32", max_error=2.4e-7, tolerance=1e-5, scale=12.3, ok=True)
+    bad: Any = SimpleNamespace(name="boxes", dtype="float32", max_error=0.5, tolerance=1e-5, scale=4.0, ok=False)
+    verdict = Verdict(False, 0.5, (good, bad), 2, "boxes differs")
     said = text.verification(verdict)
     assert said.startswith("DIFFERENT: boxes differs")
     assert re.search(r"logits +float32 +2\.4e-07 +1\.0e-05 +12\.3 +same", said)
     assert re.search(r"boxes +float32 +5\.0e-01 +1\.0e-05 +4 +DIFFERENT", said)
-    verdict = SimpleNamespace(ok=False, max_error=0.0, cases=0, reason="no inputs were found", outputs=(), judged=False)
+    verdict = Verdict(False, 0.0, (), 0, "no inputs were found", judged=False)
     assert text.verification(verdict).strip() == "NOT VERIFIED: no inputs were found"
+
+
+def test_what_could_not_be_judged_is_said() -> None:
+    verdict = Verdict(True, 0.0, (), 2, None, unjudged=(Unjudged("noise", "it differs between two runs"),))
+    assert "Output 'noise' was not judged: it differs between two runs." in text.verification(verdict)
+    assert "'noise' was not judged" in text.optimization(optimized(verdict=verdict))
 
 
 def test_benchmark() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from onnxfuse import targets
 from onnxfuse.report import tables, units
 from onnxfuse.report.console import Cell, Column, Line, pairs, render, table, title
 
@@ -17,8 +18,12 @@ if TYPE_CHECKING:
     from onnxfuse.pipeline import Result
     from onnxfuse.profiled import NodeReport, NodeTime
     from onnxfuse.ratio import Ratio
-    from onnxfuse.reference import Verdict
     from onnxfuse.report.console import Part
+    from onnxfuse.verification import Verdict
+
+
+# onnxruntime's optimization levels in words.
+_LEVELS = {"disabled": "optimizations off", "all": "its default optimizations"}
 
 
 def analysis(
@@ -67,7 +72,20 @@ def optimization(result: Result, *, explain: bool = False, width: int = 100, col
         verb = "was" if len(result.refused) == 1 else "were"
         parts += ["", f"{len(result.refused):,} more {verb} not made; --explain says why."]
     parts += ["", f"{verified(result)} ({result.seconds:.1f} s)"]
+    if result.verdict is not None and result.fusions:
+        parts += _how_verified(result.verdict, targets.find(result.target).provider)
     return render(parts, width, colour)
+
+
+def _how_verified(verdict: Verdict, wanted: str = "cpu") -> Iterator[str]:
+    """Where and at which levels both models ran, and what could not be judged. wanted: the target's provider."""
+    if verdict.levels:
+        levels = " and ".join(_LEVELS[level] for level in verdict.levels)
+        place = {"cpu": "on the CPU", "cuda": "on CUDA"}[verdict.provider]
+        missing = ": CUDA is not available here" if wanted != verdict.provider else ""
+        yield f"Both ran in onnxruntime with {levels}, {place}{missing}."
+    for one in verdict.unjudged:
+        yield f"Output '{one.name}' was not judged: {one.reason}."
 
 
 def verified(result: Result) -> str:
@@ -105,7 +123,7 @@ def verification(verdict: Verdict, *, width: int = 100, colour: bool = False) ->
         ]
         for o in verdict.outputs
     ]
-    parts: list[Part] = [_verdict(verdict)]
+    parts: list[Part] = [_verdict(verdict), *_how_verified(verdict)]
     if lines:
         parts += ["", table(columns, lines, width)]
     return render(parts, width, colour)

@@ -36,6 +36,7 @@ class Target:
     kernels: fused operators by (domain, op_type).
     chains: op_type sequences which the runtime executes as one kernel by itself, and in which dtypes, called as in a
         device's file.
+    provider: onnxruntime's provider, "cuda" or "cpu".
     functions_are_kernels: a function node counts as one kernel (an idealised compiler); otherwise its body runs node
         by node, as onnxruntime inlines it.
     """
@@ -46,6 +47,7 @@ class Target:
     kernels: Mapping[tuple[str, str], FusedKernel] = field(default_factory=dict)
     chains: Mapping[tuple[str, ...], frozenset[str]] = field(default_factory=dict)
     functions_are_kernels: bool = False
+    provider: str = "cpu"
 
 
 # float32 alone: float16 is run on CUDA only, where its results could not be compared with the original's.
@@ -82,6 +84,7 @@ _TARGETS = {
                 (MICROSOFT, "FastGelu"): _FLOAT,
             },
             chains=_FOLDED,
+            provider="cuda",
         ),
         Target(
             "ort-cpu",

@@ -128,7 +128,7 @@ def resolution(shape: Shape | None, own: Iterable[str]) -> str:
 def executions(path: Path, model: onnx.ModelProto) -> Iterator[tuple[feeds.Binding, Mapping[str, Event]]]:
     """The model in onnxruntime at typical sizes of its free dimensions and at others, where it takes others."""
     seen = interface.of(model)
-    run = partial(runtime.run, runtime.cpu_session(path, "disabled"))
+    run = partial(runtime.run, runtime.session(path, runtime.options("disabled"), ["CPUExecutionProvider"]))
     try:
         base, data, _ = runtime.find_feeds(run, seen, {}, 0)
     except Finding:

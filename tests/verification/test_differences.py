@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from onnxfuse.differences import describe, difference
+from onnxfuse.verification.differences import describe, difference
 
 
 def f32(*values: float) -> np.ndarray:

@@ -10,10 +10,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, parser
 
-from onnxfuse import reference, runtime
+from onnxfuse import runtime
 from onnxfuse.errors import Finding, MissingDependency, ModelError, OutOfMemory, UsageError
-from onnxfuse.reference import Reference, Verdict
-from onnxfuse.verification import compare, verify
+from onnxfuse.verification import Reference, Subject, Unjudged, Verdict, compare, reference, verify
 
 
 @pytest.fixture
@@ -281,10 +280,37 @@ def test_outputs_that_are_never_finite_prove_nothing(judge):
     assert not verdict.judged
 
 
-def test_a_random_model_is_named(judge):
+def test_a_random_output_is_named_and_the_others_are_judged(judge):
     frame = "(float[4] x) => (float[4] r, float[4] y) {{ {} r = RandomNormalLike(x) }}"
-    reason = judge(frame.format("y = Relu(x)"), frame.format("z = Relu(x) y = Relu(z)")).reason
-    assert reason == "output 'r' of the original differs between two runs on the same inputs"
+    verdict = judge(frame.format("y = Relu(x)"), frame.format("z = Relu(x) y = Relu(z)"))
+    assert verdict.ok and verdict.judged and [o.name for o in verdict.outputs] == ["y"]
+    assert verdict.unjudged == (Unjudged("r", "it differs between two runs of the original on the same inputs"),)
+    assert verdict.to_json()["unjudged"][0]["name"] == "r"
+    wrong = judge(frame.format("y = Relu(x)"), frame.format("y = Neg(x)"))
+    assert not wrong.ok and "'y'" in wrong.reason
+    alone = "(float[4] x) => (float[4] r) {{ {} r = RandomNormalLike(x) }}"
+    refused = judge(alone.format(""), alone.format("z = RandomNormalLike(x)"))
+    assert not refused.ok and not refused.judged
+    assert (
+        refused.reason == "output 'r' cannot be judged: it differs between two runs of the original on the same inputs"
+    )
+
+
+def test_one_output_that_cannot_be_judged_leaves_the_others(judge):
+    nan = "(float[8] x) => (float[8] n, float[8] y) {{ z = Sub(x, x) n = Div(z, z) y = {}(x) }}"
+    verdict = judge(nan.format("Relu"), nan.format("Relu"))
+    assert verdict.ok and [u.name for u in verdict.unjudged] == ["n"]
+    assert "NaN or infinite" in verdict.unjudged[0].reason
+    assert not judge(nan.format("Relu"), nan.format("Tanh")).ok
+    rough = "(float[8,8] x) => (float[8,8] s, float[8,8] y) {{ {} s = Sin(z) y = Relu(x) }}"
+    once = "k = Constant<value_float = 1e8>() z = Mul(x, k)"
+    twice = "k = Constant<value_float = 1e4>() h = Mul(x, k) z = Mul(h, k)"
+    verdict = judge(rough.format(once), rough.format(twice))
+    assert verdict.ok and verdict.cases > 2
+    assert [(u.name, u.reason) for u in verdict.unjudged] == [("s", "rounding of the inputs alone moves it too far")]
+    filled = "(float[8] x) => (float[8] n, float[8] y) { z = Sub(x, x) n = Relu(z) y = Relu(x) }"
+    other = judge(nan.format("Relu"), filled)  # NaN became numbers: that is a difference, not a thing that nobody knows
+    assert not other.ok and other.judged
 
 
 def test_dims_without_a_name(judge):
@@ -407,19 +433,20 @@ def test_a_reference_judges_many(tmp_path):
     paths = [tmp_path / f"{i}.onnx" for i in range(3)]
     for path, op in zip(paths, ("Relu", "Relu", "Tanh"), strict=True):
         onnx.save(text(RELU.replace("Relu", op)), path)
-    reference = Reference(paths[0])
-    assert [reference.check(p).ok for p in paths] == [True, True, False]
-    assert reference.check(paths[2]) == compare(paths[0], paths[2])  # the same feeds each time
-    quick = reference.check(paths[2], quick=True)
-    assert not quick.ok and quick.cases < reference.check(paths[2]).cases
-    assert reference.check(paths[1], quick=True) == reference.check(paths[1])
+    subjects = [Subject.of(path) for path in paths]
+    reference = Reference(subjects[0], lambda name: tmp_path / name)
+    assert [reference.judge(s).ok for s in subjects] == [True, True, False]
+    assert reference.judge(subjects[2]) == compare(paths[0], paths[2])  # the same feeds each time
+    quick = reference.judge(subjects[2], quick=True)
+    assert not quick.ok and quick.cases < reference.judge(subjects[2]).cases
+    assert reference.judge(subjects[1], quick=True) == reference.judge(subjects[1])
 
 
 def test_a_reference_that_cannot_run_is_a_finding(tmp_path):
     path = tmp_path / "a.onnx"
     onnx.save(text("(float[N,4] x) => (float[N,4] y) { y = com.microsoft.NoSuchOp(x) }"), path)
     with pytest.raises(Finding, match="does not load the original"):
-        Reference(path)
+        Reference(Subject.of(path), lambda name: tmp_path / name)
 
 
 def test_external_data_is_used(tmp_path):
