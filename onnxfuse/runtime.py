@@ -10,7 +10,7 @@ import platform
 import re
 import resource
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -113,15 +113,18 @@ def _require_memory(need: int) -> None:
         )
 
 
-def run(session: Any, feeds: fd.Feeds) -> Outputs:
-    """All outputs by name; a sequence or map is flattened to "y[0]", "y[key]". Raises what onnxruntime raises."""
-    ports = session.get_outputs()
+def run(session: Any, feeds: fd.Feeds, without: Collection[str] = ()) -> Outputs:
+    """All outputs by name, less those named; a sequence or map is flattened to "y[0]", "y[key]". Raises what
+    onnxruntime raises.
+    """
+    ports = [port for port in session.get_outputs() if port.name not in without]
+    names = [port.name for port in ports] if without else None
     foreign = any(_FOREIGN.search(port.type) for port in ports)
     if foreign or any(isinstance(v, np.ndarray) and v.dtype.isbuiltin != 1 for v in feeds.values()):
         given = {name: to_ort(v) for name, v in feeds.items()}
-        values = [_from_ort(v) for v in _within_limit(session.run_with_ort_values, given)]
+        values = [_from_ort(v) for v in _within_limit(session.run_with_ort_values, names, given)]
     else:
-        values = _within_limit(session.run, feeds)
+        values = _within_limit(session.run, names, feeds)
     return {name: a for port, v in zip(ports, values, strict=True) for name, a in _flatten(port.name, v)}
 
 
@@ -129,10 +132,10 @@ class Endless(Finding):
     """A run took so long that it was ended, as of a Loop that never stops."""
 
 
-def _within_limit(run: Callable[..., list[Any]], feeds: Mapping[str, Any]) -> list[Any]:
+def _within_limit(run: Callable[..., list[Any]], names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
     """Runs a session; raises Endless where it takes too long."""
     try:
-        return interruptible(lambda options: run(None, feeds, options), _SECONDS)
+        return interruptible(lambda options: run(names, feeds, options), _SECONDS)
     except TimeoutError as error:
         raise Endless(f"the model still ran after {_SECONDS:.0f} s, and was ended") from error
 

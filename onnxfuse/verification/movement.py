@@ -30,12 +30,12 @@ class Shaken:
         self._path: Path | None = None
         self._known = False
 
-    def outputs(self, sessions: Sessions, feeds: fd.Feeds) -> Iterator[runtime.Outputs]:
-        """The outputs, once; nothing where there is no such model."""
+    def outputs(self, sessions: Sessions, feeds: fd.Feeds, without: frozenset[str]) -> Iterator[runtime.Outputs]:
+        """The outputs, less those named, once; nothing where there is no such model."""
         if not self._known:
             self._known, self._path = True, self._make()
         if self._path is not None:
-            yield sessions.run(self._path, self._level, feeds)
+            yield sessions.run(self._path, self._level, feeds, without)
 
     def _make(self) -> Path | None:
         stored = storage.read(self._source)
@@ -67,12 +67,14 @@ class Movement:
         return self._most.get(name)
 
 
-def ways(sessions: Sessions, path: Path, level: str, feeds: fd.Feeds, shaken: Shaken) -> Iterator[runtime.Outputs]:
-    """The outputs of a model on its feeds nudged three ways, and of its shaken weights."""
-    yield sessions.run(path, level, fd.nudge(feeds, 0))
-    yield from shaken.outputs(sessions, feeds)
+def ways(
+    sessions: Sessions, path: Path, level: str, feeds: fd.Feeds, shaken: Shaken, without: frozenset[str]
+) -> Iterator[runtime.Outputs]:
+    """The outputs of a model, less those named, on its feeds nudged three ways, and of its shaken weights."""
+    yield sessions.run(path, level, fd.nudge(feeds, 0), without)
+    yield from shaken.outputs(sessions, feeds, without)
     for way in (1, 2):
-        yield sessions.run(path, level, fd.nudge(feeds, way))
+        yield sessions.run(path, level, fd.nudge(feeds, way), without)
 
 
 def _nudge(tensor: onnx.TensorProto, seed: int) -> None:

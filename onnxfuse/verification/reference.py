@@ -50,6 +50,7 @@ class _Case:
     feeds: fd.Feeds
     outputs: runtime.Outputs
     text: str
+    inner: bool = True  # whether values inside the model are among the outputs
 
     @property
     def bytes(self) -> int:
@@ -114,17 +115,23 @@ class Reference:
                 return DEFAULT
             raise Finding(f"onnxruntime does not load the original: {runtime.first_line(error)}") from error
 
-    def _run(self, feeds: fd.Feeds) -> runtime.Outputs:
-        return self._sessions.run(self.original.path(self._base), self._base, feeds)
+    def _run(self, feeds: fd.Feeds, inner: bool = True) -> runtime.Outputs:
+        return self._sessions.run(self.original.path(self._base), self._base, feeds, self._hidden(inner))
+
+    def _hidden(self, inner: bool) -> frozenset[str]:
+        """The outputs that are left out where inner values are not compared."""
+        return frozenset() if inner else self.original.inner
 
     def _add(self, base: fd.Binding, binding: fd.Binding, kind: fd.Kind, override: fd.Kind | None = None) -> bool:
         """Whether the original runs so, and there is room for it; then it is a case."""
-        if not self._room.fits(base, binding, sum(case.bytes for case in self._cases)):
+        kept = sum(case.bytes for case in self._cases)
+        inner = self._room.fits(base, binding, kept, inner=True)
+        if not inner and not self._room.fits(base, binding, kept, inner=False):
             return False
         log.debug("running the original, case %d: %s", len(self._cases) + 1, _text(binding, kind))
         feeds = fd.make(self.interface, binding, kind, self._seed, draw=len(self._cases), override=override)
         with suppress(Exception):  # sizes or data that the original refuses are no case
-            self._cases.append(_Case(feeds, self._run(feeds), _text(binding, kind)))
+            self._cases.append(_Case(feeds, self._run(feeds, inner), _text(binding, kind), inner))
             return True
         return False
 
@@ -171,7 +178,8 @@ class Reference:
                 continue
             log.debug("comparing, case %d of %d%s: %s", i + 1, len(self._cases), at, case.text)
             try:
-                outputs = self._sessions.run(path, level, case.feeds)
+                hidden = self._hidden(case.inner and level == BASE)
+                outputs = self._sessions.run(path, level, case.feeds, hidden & result.inner)
             except Exception as error:  # noqa: BLE001
                 if level != self._base and self._own(i) is None:
                     continue
@@ -217,7 +225,7 @@ class Reference:
             return d
         if i not in self._moves:
             path = self.original.path(self._base)
-            tried = ways(self._sessions, path, self._base, case.feeds, self._shaken)
+            tried = ways(self._sessions, path, self._base, case.feeds, self._shaken, self._hidden(case.inner))
             names = tuple(case.outputs)
             self._moves[i] = Movement(tried, lambda outputs: list(self._differences(case.outputs, outputs, names)))
         moved = self._moves[i].of(d.name, lambda own: _excused(d, own) is not d)
@@ -237,7 +245,7 @@ class Reference:
         if i not in self._again:
             self._again.add(i)
             case = self._cases[i]
-            again = self._differences(case.outputs, self._run(case.feeds), case.outputs)
+            again = self._differences(case.outputs, self._run(case.feeds, case.inner), case.outputs)
             self._unsteady |= {d.name for d in again if not d.ok}
         return self._unsteady
 

@@ -20,7 +20,7 @@ from onnxfuse.facts import Facts, free_dims, infer
 from onnxfuse.interface import Interface
 from onnxfuse.memory import peaks
 
-_SLACK = 64 << 20  # bytes of the 300 MB that Python, the packages and onnxruntime leave
+_SLACK = 24 << 20  # bytes of the 300 MB that Python, the packages and onnxruntime leave
 _SESSION = 1.6  # bytes that a session takes for each byte of weights; the result may hold each once more
 _MOST_NODES = 20_000  # a larger model is not foreseen: that takes seconds
 _SHOWN = 200  # inner values that are compared, at most twice as many
@@ -31,15 +31,19 @@ _GROWTH = 2  # a run grows at most with the square of its inputs, as attention d
 class Load:
     """What one run takes. Sizes that are not known count 0.
 
-    inputs, outputs: bytes; the outputs include the inner values that are shown. peak: bytes of all node outputs that
-        are alive at a time; plain_peak: the same without the shown values. flops: of the run.
+    inputs, outputs, inner: bytes of the inputs, the outputs and the inner values that are shown. peak: bytes of all
+        node outputs that are alive at a time, where the inner values are dropped as they die. flops: of the run.
     """
 
     inputs: int = 0
     outputs: int = 0
+    inner: int = 0
     peak: int = 0
-    plain_peak: int = 0
     flops: float = 0.0
+
+    def held(self, inner: bool) -> int:
+        """What is held while a result runs, and the same values of the original are kept beside it."""
+        return self.inputs + self.peak + self.outputs + (2 * self.inner if inner else 0)
 
 
 class Room:
@@ -61,7 +65,7 @@ class Room:
         if self._left is None or inputs <= self._passed:
             return
         load = self.load(binding)
-        need = int(_SESSION * self.weights) + load.inputs + load.peak + load.outputs
+        need = int(_SESSION * self.weights) + load.held(inner=False)
         if need > self._left:
             raise OutOfMemory(
                 f"not enough memory to verify: about {_mb(need)} are needed (weights {_mb(self.weights)}, activations "
@@ -69,17 +73,17 @@ class Room:
             )
         self._passed = inputs
 
-    def fits(self, base: fd.Binding, binding: fd.Binding, held: int) -> bool:
-        """Whether a case at `binding` fits beside `held` bytes of other cases, where the first one is at `base`."""
+    def fits(self, base: fd.Binding, binding: fd.Binding, kept: int, *, inner: bool) -> bool:
+        """Whether a case at `binding`, with or without inner values, fits beside `kept` bytes of other cases.
+
+        base: the sizes of the first case, which the bound is for.
+        """
         first = self.load(base)
-        bound = 3 * first.plain_peak + (2 - _SESSION) * self.weights + _SLACK - held
+        bound = 3 * first.peak + (2 - _SESSION) * self.weights + _SLACK - kept
         if self._left is not None:
-            bound = min(bound, self._left - _SESSION * self.weights - held)
+            bound = min(bound, self._left - _SESSION * self.weights - kept)
         growth = max(1.0, self._inputs(binding) / max(first.inputs, 1)) ** _GROWTH
-        if growth * (first.inputs + first.peak + first.outputs) <= bound:
-            return True
-        load = self.load(binding)
-        return load.inputs + load.peak + load.outputs <= bound
+        return growth * first.held(inner) <= bound or self.load(binding).held(inner) <= bound
 
     def load(self, binding: fd.Binding) -> Load:
         """What a run at these sizes takes."""
@@ -95,12 +99,12 @@ class Room:
         program = ir.read(self._stored.proto)
         sizes = {name: fd.size(name, binding) for name in free_dims(program)}
         facts = infer(program, sizes, lambda t: storage.tensors.array(t, self._stored.source, self._stored.folder))
-        outputs = program.graph.outputs
-        peak = _number(peaks(program, facts, outputs)[0])
-        own = [name for name in outputs if name not in self._inner]
-        plain = _number(peaks(program, facts, own)[0]) if self._inner else peak
+        sizes_of = {name: _size(facts, name) for name in program.graph.outputs}
+        inner = sum(size for name, size in sizes_of.items() if name in self._inner)
+        own = [name for name in program.graph.outputs if name not in self._inner]
+        peak = _number(peaks(program, facts, own)[0])
         flops = sum(cost.flops for cost in costs(facts) if isinstance(cost.flops, int))
-        return Load(inputs, sum(_size(facts, name) for name in outputs), peak, plain, float(flops))
+        return Load(inputs, sum(sizes_of.values()) - inner, inner, peak, float(flops))
 
     def _inputs(self, binding: fd.Binding) -> int:
         ports = self._interface.required
@@ -113,7 +117,7 @@ def choose_shown(names: Sequence[str], facts: Facts, outputs: Sequence[str], pea
 
     Each is held of the original and of the result. facts: of the model at usual sizes; peak: its activations, in bytes.
     """
-    room = (peak + _SLACK) // 2 - sum(_size(facts, name) for name in outputs)
+    room = (peak + _SLACK) // 3 - sum(_size(facts, name) for name in outputs)
     chosen = []
     for name in names[:: len(names) // _SHOWN + 1]:
         size = _size(facts, name)

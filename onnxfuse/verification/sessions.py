@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -65,9 +65,11 @@ class Sessions:
             future: Future[Any] = self._pool.submit(self._session, path, level)
             self._keep(path, level, future.result)
 
-    def run(self, path: Path, level: str, feeds: fd.Feeds) -> runtime.Outputs:
-        """The outputs by name. Raises what onnxruntime raises."""
-        return runtime.run(self.get(path, level), feeds)
+    def run(self, path: Path, level: str, feeds: fd.Feeds, without: Collection[str] = ()) -> runtime.Outputs:
+        """The outputs by name, less those named. Raises what onnxruntime raises."""
+        outputs = runtime.run(self.get(path, level), feeds, without)
+        _give_back()
+        return outputs
 
     def get(self, path: Path, level: str) -> Any:
         """The session of a file."""
@@ -90,8 +92,7 @@ class Sessions:
     def close(self, path: Path, level: str) -> None:
         """Close a session, if it is open, and give its memory back."""
         if self._open.pop((path, level), None) is not None:
-            with suppress(AttributeError, OSError):  # another libc than glibc
-                ctypes.CDLL(None).malloc_trim(0)
+            _give_back()
 
     def _keep(self, path: Path, level: str, opened: Callable[[], Any]) -> None:
         self._open[path, level] = opened
@@ -111,3 +112,9 @@ class Sessions:
         if session.get_providers()[0] != _CUDA[0]:  # its libraries do not load: onnxruntime took the CPU
             self.provider = "cpu"
         return session
+
+
+def _give_back() -> None:
+    """Return freed memory to the machine: glibc keeps what onnxruntime's threads free for itself."""
+    with suppress(AttributeError, OSError):  # another libc
+        ctypes.CDLL(None).malloc_trim(0)
