@@ -143,7 +143,7 @@ def test_a_kill_at_every_step_leaves_a_whole_output_and_the_next_run_sweeps(kind
     assert {code for code, *_ in killed} == {-signal.SIGKILL}
     left = [set(names) - expected for *_, names, _ in killed]
     assert any(left) and all(name.startswith(".onnxfuse-") for names in left for name in names)
-    assert all(len(names) <= 3 for names in left)  # one run's; the run after it has swept
+    assert all(len(names) <= 5 for names in left)  # one run's; the run after it has swept
     assert set(runs[-1][2]) <= expected
 
 
@@ -574,13 +574,13 @@ def test_no_memory_amid_the_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     from onnxfuse import cli as commands
-    from onnxfuse import optimizer
+    from onnxfuse.verification import Trial
 
     def fail(*_: object, **__: object) -> None:
         raise MemoryError
 
     (tmp_path / "o.onnx").write_bytes(b"old")
-    monkeypatch.setattr(optimizer, "compare", fail)
+    monkeypatch.setattr(Trial, "judge", fail)
     monkeypatch.setattr(sys, "argv", ["onnxfuse", "optimize", str(EXAMPLE), str(tmp_path / "o.onnx")])
     with pytest.raises(SystemExit) as ended:
         commands.main()

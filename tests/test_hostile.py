@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import onnx
@@ -22,6 +23,7 @@ from onnxfuse.facts import infer
 from onnxfuse.model import Model
 from onnxfuse.patterns import NotLegal, look
 from onnxfuse.storage import parts, tensors, wire
+from onnxfuse.verification import Reference, Subject, Verdict
 
 RESNET = Path(__file__).parent.parent / "models" / "small_resnet.onnx"
 
@@ -117,11 +119,11 @@ def test_a_stride_of_zero_is_refused() -> None:
     assert not onnxfuse.optimize(model, verify=False).fusions
 
 
-def test_inputs_of_a_size_that_no_machine_has_are_a_finding() -> None:
+def test_inputs_of_a_size_that_no_machine_has_are_refused_before_anything_runs() -> None:
     huge = 2**40
     inputs, outputs = f"float[1,1,{huge},4] x, float[1,1,1,1] w", f"float[1,1,{huge},4] y"
     model = graph("t = Conv(x, w) y = Relu(t)", inputs=inputs, outputs=outputs)
-    with pytest.raises(onnxfuse.Finding, match="elements"):
+    with pytest.raises(onnxfuse.OutOfMemory, match="not enough memory to verify"):
         onnxfuse.optimize(model)
 
 
@@ -391,19 +393,18 @@ def test_verification_gives_no_second_name_to_a_data_file(tmp_path: Path, monkey
     """onnx refuses a model whose data file has several names; a killed run would leave the user with one."""
     onnx.save(onnx.load(RESNET), tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
     seen = []
-    from onnxfuse import optimizer
+    right = Reference.judge
 
-    right = optimizer.compare
-
-    def watched(original: Path, changed: Path, **options: object) -> object:
-        seen.append(((tmp_path / "m.data").stat().st_nlink, original.parent, changed.parent))
+    def watched(self: Reference, changed: Subject, **options: Any) -> Verdict:
+        folders = {path.parent for subject in (self.original, changed) for path in (subject.plain, subject.shown)}
+        seen.append(((tmp_path / "m.data").stat().st_nlink, folders))
         onnx.checker.check_model(tmp_path / "m.onnx")
-        return right(original, changed, **options)
+        return right(self, changed, **options)
 
-    monkeypatch.setattr(optimizer, "compare", watched)
+    monkeypatch.setattr(Reference, "judge", watched)
     (tmp_path / "out").mkdir()
     result = onnxfuse.optimize(tmp_path / "m.onnx", tmp_path / "out" / "o.onnx")
-    assert len(result.fusions) == 9 and seen == [(1, tmp_path, tmp_path)]
+    assert len(result.fusions) == 9 and seen == [(1, {tmp_path})]
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["m.data", "m.data", "m.onnx", "o.onnx", "out"]
     onnx.checker.check_model(tmp_path / "out" / "o.onnx")
 
