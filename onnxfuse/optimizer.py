@@ -120,7 +120,13 @@ class Optimizer:
     max_intensity: float | None
 
     def run(
-        self, out: Path | None, dims: Mapping[str, int], seed: int, verify: bool, measure: Callable[[], Execution]
+        self,
+        out: Path | None,
+        dims: Mapping[str, int],
+        seed: int,
+        verify: bool,
+        measure: Callable[[], Execution],
+        inputs: object = None,
     ) -> Outcome:
         """Rewrite the model, compare it with what it was, and measure it; without a rewrite neither is done.
 
@@ -148,10 +154,12 @@ class Optimizer:
             second = pool.submit(open_session, changed)
             after: Execution | None = measure()
             log.info("comparing with the original")
-            verdict = compare(original, changed, dims=dims, seed=seed, opening=(first, second))
+            verdict = compare(original, changed, dims=dims, seed=seed, opening=(first, second), inputs=inputs)
             rolled_back: tuple[Refusal, ...] = ()
             if not verdict.ok:
-                result, verdict, rolled_back = self._roll_back(result, verdict, original, changed, shown, dims, seed)
+                result, verdict, rolled_back = self._roll_back(
+                    result, verdict, original, changed, shown, dims, seed, inputs
+                )
                 after = measure() if result.fusions else None
         if problem := interface.difference(before, interface.of(self.model.proto)):
             raise Finding(f"not verified, nothing was written: {problem}")
@@ -211,9 +219,10 @@ class Optimizer:
         shown: Mapping[str, int],
         dims: Mapping[str, int],
         seed: int,
+        inputs: object,
     ) -> tuple[Rewritten, Verdict, tuple[Refusal, ...]]:
         why = f"the model with it did not verify: {verdict.reason}"
-        reference = Reference(original, dims=dims, seed=seed)
+        reference = Reference(original, dims=dims, seed=seed, inputs=inputs)
 
         def attempt(kept: frozenset[int]) -> tuple[Rewritten, Verdict]:
             self.model.restore()

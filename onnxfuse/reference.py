@@ -24,6 +24,7 @@ from typing import Any
 import onnx
 
 from onnxfuse import feeds as fd
+from onnxfuse import inputs as given
 from onnxfuse import interface, ir, runtime, storage
 from onnxfuse.cost import costs
 from onnxfuse.differences import OutputDifference, describe, difference
@@ -96,6 +97,7 @@ class Reference:
         tolerance: float | None = None,
         level: str = "disabled",
         opened: Callable[[], Any] | None = None,
+        inputs: object = None,
     ) -> None:
         """Open the original and run its cases; arguments and errors as in `compare`.
 
@@ -104,7 +106,9 @@ class Reference:
         self.path = path
         model = storage.read(path)
         self.interface = interface.of(model.proto)
-        self._dims, self._seed, self._level = dict(dims or {}), seed, level
+        examples = given.load(inputs, self.interface)
+        self._dims = given.sizes(examples, self.interface, dims or {})
+        self._seed, self._level = seed, level
         self._tolerance = tolerance
         self._own: dict[int, dict[str, OutputDifference]] = {}
         self.unsteady: str | None = None  # an output that differs between two runs on the same feeds, once seen
@@ -116,8 +120,21 @@ class Reference:
         except Exception as error:
             raise Finding(f"onnxruntime does not load the original: {runtime.first_line(error)}") from error
         self._perturbed = Perturbed(path, self._session, level)
-        binding, feeds, outputs = runtime.find_feeds(self._run, self.interface, self._dims, seed)
-        self._cases = [_Case(feeds, outputs, _text(binding, fd.NORMAL))]
+        self._cases: list[_Case] = []
+        for example in examples:
+            try:
+                self._cases.append(_Case(example.feeds, self._run(example.feeds), example.name))
+            except Exception as error:
+                raise Finding(f"{example.name}: the original does not run: {runtime.first_line(error)}") from error
+        try:
+            binding, feeds, outputs = runtime.find_feeds(self._run, self.interface, self._dims, seed)
+        except Finding:
+            if self._cases:
+                return
+            raise
+        self._cases.append(_Case(feeds, outputs, _text(binding, fd.NORMAL)))
+        for other in fd.switched(self.interface, binding):
+            self._add(other, fd.NORMAL)
         self._add_cases(binding, len(model.proto.graph.node) <= _SMALL and _flops(model, binding) <= _CHEAP)
 
     def check(self, optimized: Path, *, quick: bool = False) -> Verdict:

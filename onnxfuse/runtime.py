@@ -160,7 +160,7 @@ def interruptible(work: Callable[[Any], T], seconds: float | None = None) -> T:
 def to_ort(value: Any, device: str = "cpu") -> Any:
     """An OrtValue of an array (on "cpu" or "cuda"), of a dtype that numpy lacks too."""
     ort_value = onnxruntime().OrtValue
-    if isinstance(value, list):
+    if value is None or isinstance(value, list):
         return value
     if value.dtype.isbuiltin == 1:
         return ort_value.ortvalue_from_numpy(value, device, 0)

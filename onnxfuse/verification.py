@@ -25,6 +25,7 @@ def verify(
     dims: Mapping[str, int] | None = None,
     seed: int = 0,
     tolerance: float | None = None,
+    inputs: object = None,
 ) -> Verdict:
     """Run two models on the same data and compare their interfaces and outputs; `a` is the one to be equalled.
 
@@ -36,7 +37,7 @@ def verify(
     sizes, seed = arguments.sizes("dims", dims), arguments.whole("seed", seed)
     allowed = None if tolerance is None else arguments.number("tolerance", tolerance, zero=True)
     with as_files(a, b) as (original, other):
-        return compare(original, other, dims=sizes, seed=seed, tolerance=allowed)
+        return compare(original, other, dims=sizes, seed=seed, tolerance=allowed, inputs=inputs)
 
 
 def compare(
@@ -48,6 +49,7 @@ def compare(
     tolerance: float | None = None,
     level: str = "disabled",
     opening: tuple[Future[Any], Future[Any]] | None = None,
+    inputs: object = None,
 ) -> Verdict:
     """Judge one optimized model. `tolerance` (relative to an output's scale) replaces the one of the model's dtype.
 
@@ -60,7 +62,15 @@ def compare(
         if problem := static_problem(original, interface.read(original), optimized):
             return refused(problem)
         try:
-            reference = Reference(original, dims=dims, seed=seed, tolerance=tolerance, level=level, opened=first.result)
+            reference = Reference(
+                original,
+                dims=dims,
+                seed=seed,
+                tolerance=tolerance,
+                level=level,
+                opened=first.result,
+                inputs=inputs,
+            )
         except Finding as finding:
             return replace(refused(str(finding)), judged=False)
         return reference.judge(second.result)

@@ -16,7 +16,8 @@ from onnxfuse.errors import Finding
 from onnxfuse.feeds.sizes import Binding, is_float, size, terms
 from onnxfuse.interface import Interface, Port
 
-Feeds = dict[str, Any]  # input name → ndarray (strings as object arrays), or a list of them for a sequence
+# Input name → ndarray (strings as object arrays), a list of them for a sequence, or None for an optional.
+Feeds = dict[str, Any]
 
 LARGEST = 1 << 28  # elements of one input, 1 GiB in float32
 _FARTHEST = 1 << 31  # from 0, of numbers inside bounds
@@ -81,7 +82,7 @@ def nudge(feeds: Feeds, seed: int = 0, steps: int = 4) -> Feeds:
     def moved(value: Any) -> Any:
         if isinstance(value, list):
             return [moved(v) for v in value]
-        if value.dtype.kind in "biuO":
+        if value is None or value.dtype.kind in "biuO":
             return value
         wide = value.astype(np.complex128 if value.dtype.kind == "c" else np.float64)
         eps = float(ml_dtypes.finfo(value.dtype).eps)  # type: ignore[no-untyped-call]
