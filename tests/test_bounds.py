@@ -113,6 +113,21 @@ def test_a_bound_of_a_free_dimension() -> None:
     assert set(fd.make(face, {"N": 500, "S": 1}, fd.NORMAL)["last"]) == {0}
 
 
+def test_dims_that_the_file_declares_inside_count_as_far_as_they_have_a_size() -> None:
+    made = model("(float[N,S] x, int64[N] i) => (y) { a = Exp(x) y = Gather<axis = 1>(a, i) }")
+    for dims, expected in (
+        (["N", "S"], ((Range(0, 0, high_of="S"),),)),
+        (["N", 4], ((Range(-4, 4),),)),
+        (["N", "unk__7"], None),
+        (["N", "S + other"], None),
+        (None, None),
+    ):
+        del made.graph.value_info[:]
+        made.graph.value_info.append(helper.make_tensor_value_info("a", onnx.TensorProto.FLOAT, dims))
+        assert interface.of(made).bounds.get("i") == expected
+        runs(made)
+
+
 # Inputs, body and weights of a model whose integer inputs → ranges that the operators' definitions give.
 OPERATORS = {
     "GatherElements": ("float[4,3] x, int64[4,2] i", "y = GatherElements<axis = 1>(x, i)", {}, [(-3, 3)]),

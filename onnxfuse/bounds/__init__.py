@@ -34,8 +34,9 @@ def of(model: onnx.ModelProto, inputs: Iterable[tuple[str, tuple[Dim, ...] | Non
 
     inputs: name, dims, and whether its values are followed.
     """
-    walk = _Walk({(ir.domain(f.domain), f.name, f.overload): f for f in model.functions})
     values = {name: Seen(dims, (Origin(name),) if followed else ()) for name, dims, followed in inputs}
+    named = {t for seen in values.values() for d in seen.dims or () for t in _terms(d)}
+    walk = _Walk({(ir.domain(f.domain), f.name, f.overload): f for f in model.functions}, named)
     if not any(seen.origins for seen in values.values()):
         return {}
     walk.graph(model.graph, values, {}, 0)
@@ -45,6 +46,7 @@ def of(model: onnx.ModelProto, inputs: Iterable[tuple[str, tuple[Dim, ...] | Non
 @dataclass(slots=True, eq=False)
 class _Walk:
     functions: Mapping[tuple[str, str, str], onnx.FunctionProto]
+    named: set[str]  # the keys of free dimensions; what the file calls others says no size
     found: dict[str, dict[Ranges, None]] = field(default_factory=dict)
     nodes: int = 0
 
@@ -75,11 +77,16 @@ class _Walk:
             for i, name in enumerate(node.input):
                 seen = known[i] or NOTHING
                 if seen.dims is None and name in declared:
-                    known[i] = replace(seen, dims=ir.read_type(declared[name]).dims)
+                    known[i] = replace(seen, dims=self.declared(declared[name]))
             call = Call(node, [seen or NOTHING for seen in known], given)
             made = self.node(call, values, followed, depth)
             values.update(zip(node.output, made, strict=False))
         return [values.get(name, NOTHING) for name in outputs]
+
+    def declared(self, info: onnx.ValueInfoProto) -> tuple[Dim, ...] | None:
+        """The dims that the file declares of a value."""
+        dims = ir.read_type(info).dims
+        return None if dims is None else tuple(d if self.named.issuperset(_terms(d)) else None for d in dims)
 
     def node(self, call: Call, values: _Values, followed: bool, depth: int) -> Sequence[Seen]:
         """Note what a node asks of the inputs, and give what is known of its outputs."""
@@ -133,3 +140,8 @@ class _Walk:
                 given[a.name] = value
         values: _Values = dict(zip(function.input, call.inputs, strict=False))
         return self.body(function.node, function.output, values, {}, given, depth + 1)
+
+
+def _terms(dim: Dim) -> list[str]:
+    """The keys in a dim."""
+    return [t for t in ir.summands(dim) if isinstance(t, str)] if isinstance(dim, str) else []

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 from onnxfuse.bounds import Ranges
 from onnxfuse.errors import Finding
-from onnxfuse.feeds.sizes import Binding, is_float, size, terms
+from onnxfuse.feeds.sizes import Binding, is_float, is_integer, size, terms
 from onnxfuse.interface import Interface, Port
 
 # Input name → ndarray (strings as object arrays), a list of them for a sequence, or None for an optional.
@@ -26,6 +26,7 @@ _FEEDABLE = {
     "FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16", "FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2", "FLOAT8E5M2FNUZ",
     "COMPLEX64", "COMPLEX128", "BOOL", "STRING",
     "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64",
+    "INT4", "UINT4", "INT2", "UINT2",
 }  # fmt: skip
 
 
@@ -59,7 +60,7 @@ def make(
     """Data for every required input; with `override` for the float overridable initializers too, of that kind.
 
     The numbers depend on the arguments and the input's position alone, not on the machine. Raises Finding for an
-    input that cannot be fed (a map, a sub-byte tensor).
+    input that cannot be fed (a map).
     """
     feeds: Feeds = {}
     required = {port.name for port in interface.required}
@@ -82,7 +83,7 @@ def nudge(feeds: Feeds, seed: int = 0, steps: int = 4) -> Feeds:
     def moved(value: Any) -> Any:
         if isinstance(value, list):
             return [moved(v) for v in value]
-        if value is None or value.dtype.kind in "biuO":
+        if value is None or value.dtype.kind in "biuO" or "int" in value.dtype.name:
             return value
         wide = value.astype(np.complex128 if value.dtype.kind == "c" else np.float64)
         eps = float(ml_dtypes.finfo(value.dtype).eps)  # type: ignore[no-untyped-call]
@@ -123,7 +124,7 @@ def _array(
     if port.dtype == TensorProto.STRING:
         return np.array(rng.choice(_WORDS, shape), dtype=object)
     dtype = _numpy(port.dtype)
-    if dtype.kind in "biu":
+    if dtype.kind == "b" or is_integer(port.dtype):
         return _whole(port.name, dtype, shape, binding, kind, rng, uses)
 
     def real() -> np.ndarray:
@@ -152,10 +153,15 @@ def _whole(
         return np.ones(shape, dtype)
     if is_mask or dtype.kind == "b":
         return rng.integers(0, 2, shape).astype(dtype)
-    if dtype.itemsize == 1 and len(shape) > 2:  # an image
-        info = np.iinfo(dtype)
-        return rng.integers(info.min, info.max + 1, shape).astype(dtype)
+    if dtype.isbuiltin != 1 or (dtype.itemsize == 1 and len(shape) > 2):  # a few bits, or an image
+        least, most = _extremes(dtype)
+        return rng.integers(least, most + 1, shape).astype(dtype)
     return rng.integers(kind.low if dtype.kind == "i" else max(kind.low, 0), kind.high, shape).astype(dtype)
+
+
+def _extremes(dtype: np.dtype) -> tuple[int, int]:
+    info: Any = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
+    return int(info.min), int(info.max)
 
 
 def _limits(
@@ -164,8 +170,8 @@ def _limits(
     """The lowest and the highest value, plus 1, of every element that all uses allow; below `kind.low` only where
     nothing else is allowed. The bounds of elements whose number is another one hold for all.
     """
-    least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-    least, most = max(int(least), -_FARTHEST), min(int(most), _FARTHEST)
+    least, most = (0, 1) if dtype.kind == "b" else _extremes(dtype)
+    least, most = max(least, -_FARTHEST), min(most, _FARTHEST)
 
     def inside(number: int, of: str | None) -> int:
         return min(max(number + (size(of, binding) if of else 0), least), most + 1)

@@ -45,6 +45,7 @@ _ORDER = ("batch", "channel", "past", "spatial", "volume", "sequence", "rate", "
 _INTEGERS = {
     TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64,
     TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64,
+    TensorProto.INT4, TensorProto.UINT4, TensorProto.INT2, TensorProto.UINT2,
 }  # fmt: skip
 _TRIALS = 200
 _UNIFORM = 10  # bindings that are tried with one number in all integers
