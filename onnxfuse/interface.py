@@ -31,9 +31,6 @@ class Port:
         return "[" in self.type
 
 
-_BOUNDED = (TensorProto.INT64, TensorProto.INT32, TensorProto.UINT8, TensorProto.UINT16, TensorProto.BOOL)
-
-
 @dataclass(frozen=True, slots=True)
 class Interface:
     """What a caller sees of a model, and the coarsest rounding step inside it.
@@ -42,7 +39,7 @@ class Interface:
         every initializer had to be listed as an input, and runtimes take them for constants: they are no inputs here.
     required: what must be fed.
     step: relative spacing of the coarsest number format that values pass through; steps: the same for each output.
-    bounds: which values the graph asks of integer and boolean inputs (see `bounds`), a hint for data to run it with.
+    bounds: which values the graph asks of integer inputs and of scales (see `bounds`), a hint for data to run it with.
     """
 
     inputs: tuple[Port, ...]
@@ -76,7 +73,7 @@ def of(model: onnx.ModelProto) -> Interface:
         frozenset(p.name for p in inputs if p.name in initializers),
         step,
         _steps(model, step),
-        bounds.of(model, ((p.name, p.shape if p.ranked else None, p.dtype in _BOUNDED) for p in required)),
+        bounds.of(model, ((p.name, p.shape if p.ranked else None, p.dtype) for p in required)),
     )
 
 

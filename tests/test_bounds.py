@@ -155,6 +155,19 @@ OPERATORS = {
         {},
         [(1, 2), (3, 4), (8, 17), (6, 13)],
     ),
+    "Resize, scales": (
+        "float[1,3,8,6] x, float[4] s",
+        'y = Resize<mode = "linear">(x, , s)',
+        {},
+        [(1, 2), (1, 2), (1, 3), (1, 3)],
+    ),
+    "OneHot, depth": (
+        "int64[4] i, float d",
+        "v = Constant<value_floats = [0.0, 1.0]>() y = OneHot(i, d, v)",
+        {},
+        [(1, 9)],
+    ),
+    "Gather, ids as floats": ("float[4] i", "a = Cast<to = 7>(i) y = Gather(t, a)", {"t": (3, 2)}, [(-3, 3)]),
     "Reshape": ("float[2,3,4] x, int64[2] s", "y = Reshape(x, s)", {}, [(0, 1), (-1, 0)]),
     "Expand": ("float[3,1] x, int64[3] s", "y = Expand(x, s)", {}, [(1, 2), (1, 2), (1, 4)]),
     "Slice": (
@@ -205,6 +218,13 @@ def test_starts_ends_axes_and_steps_that_leave_something() -> None:
     assert runs(made)["a"].tolist() == [0, 1]
 
 
+def test_floats_that_are_no_sizes_are_not_bounded() -> None:
+    made = model(
+        "(float[4] x, float d) => (y) { a = Div(x, d) b = Add(a, t) y = Expand(b, k) }", t=(4,), k=np.array([2, 4])
+    )
+    assert interface.of(made).bounds == {}
+
+
 def test_a_mode_of_training_stays_off() -> None:
     made = model("(float[4] x, bool on) => (y) { r = Constant<value = float {0.5}>() y = Dropout(x, r, on) }")
     assert not runs(made)["on"]
@@ -221,7 +241,7 @@ def test_functions_that_call_each_other_end() -> None:
     function = helper.make_function("l", "f", ["a"], ["b"], calls, [helper.make_opsetid("l", 1)])
     made = model("(int64[2] x) => (y) { y = l.f(x) }")
     made.functions.append(function)
-    assert bounds.of(made, [("x", (2,), True)]) == {}
+    assert bounds.of(made, [("x", (2,), onnx.TensorProto.INT64)]) == {}
 
 
 def test_numbers_beyond_the_dtype_are_cut() -> None:

@@ -13,15 +13,19 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import onnx
+from onnx import TensorProto
 
 from onnxfuse import ir
 from onnxfuse.bounds.call import NOTHING, Attributes, Call, Origin, Seen
 from onnxfuse.bounds.ranges import Bounds, Dim, Range, Ranges
-from onnxfuse.bounds.uses import USES
+from onnxfuse.bounds.uses import DIVISIONS, USES
 from onnxfuse.bounds.values import SAME_SHAPE, constant, distinct, element, passed
 
 __all__ = ["Bounds", "Range", "Ranges", "of"]
 
+_WHOLE = (TensorProto.INT64, TensorProto.INT32, TensorProto.UINT8, TensorProto.UINT16, TensorProto.BOOL)
+_FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16)
+_FEW = 9  # floats that may be scales are fewer
 _MOST_NODES = 500_000  # functions that call functions can be as many as one likes
 _DEEPEST = 16
 _ALWAYS = {"Constant", "Transpose", *SAME_SHAPE, *ir.WITH_BODIES}  # looked at also where they read no input
@@ -29,14 +33,18 @@ _ALWAYS = {"Constant", "Transpose", *SAME_SHAPE, *ir.WITH_BODIES}  # looked at a
 _Values = MutableMapping[str, Seen]
 
 
-def of(model: onnx.ModelProto, inputs: Iterable[tuple[str, tuple[Dim, ...] | None, bool]]) -> Bounds:
-    """What the consumers of each integer or boolean input ask for.
+def of(model: onnx.ModelProto, inputs: Iterable[tuple[str, tuple[Dim, ...] | None, int]]) -> Bounds:
+    """What the consumers of each integer or boolean input ask for, and of a few floats, which may be scales.
 
-    inputs: name, dims, and whether its values are followed.
+    inputs: name, dims, and ONNX dtype.
     """
-    values = {name: Seen(dims, (Origin(name),) if followed else ()) for name, dims, followed in inputs}
+    values, floats = {}, set()
+    for name, dims, dtype in inputs:
+        few = dtype in _FLOATS and dims in ((), *((n,) for n in range(1, _FEW)))
+        values[name] = Seen(dims, (Origin(name),) if few or dtype in _WHOLE else ())
+        floats |= {name} if few else set()
     named = {t for seen in values.values() for d in seen.dims or () for t in _terms(d)}
-    walk = _Walk({(ir.domain(f.domain), f.name, f.overload): f for f in model.functions}, named)
+    walk = _Walk({(ir.domain(f.domain), f.name, f.overload): f for f in model.functions}, named, floats)
     if not any(seen.origins for seen in values.values()):
         return {}
     walk.graph(model.graph, values, {}, 0)
@@ -47,6 +55,7 @@ def of(model: onnx.ModelProto, inputs: Iterable[tuple[str, tuple[Dim, ...] | Non
 class _Walk:
     functions: Mapping[tuple[str, str, str], onnx.FunctionProto]
     named: set[str]  # the keys of free dimensions; what the file calls others says no size
+    floats: set[str]  # inputs
     found: dict[str, dict[Ranges, None]] = field(default_factory=dict)
     nodes: int = 0
 
@@ -96,16 +105,18 @@ class _Walk:
         if followed and key in USES:
             with suppress(ArithmeticError, LookupError, TypeError, ValueError):  # a malformed node asks nothing
                 for i, ranges in USES[key](call):
-                    self.note(call.seen(i).origins, ranges)
+                    self.note(call.seen(i).origins, ranges, division=op in DIVISIONS)
         if op in ir.WITH_BODIES and not key[0]:
             return self.bodies(call, values, depth) if depth < _DEEPEST else []
         if function := self.functions.get((*key, call.node.overload)):
             return self.function(function, call, depth) if followed and depth < _DEEPEST else []
         return [passed(call)] * call.outputs if call.inputs and not key[0] else []
 
-    def note(self, origins: Iterable[Origin], ranges: Ranges) -> None:
-        """Ranges that a use asks of values."""
+    def note(self, origins: Iterable[Origin], ranges: Ranges, *, division: bool) -> None:
+        """Ranges that a use asks of values; a division asks none of floats."""
         for origin in origins:
+            if division and origin.input in self.floats:
+                continue
             if ranges and (origin.whole or len(ranges) == 1):
                 asked = tuple(r.shifted(origin.least, origin.most) for r in ranges)
                 self.found.setdefault(origin.input, {})[asked] = None

@@ -44,12 +44,18 @@ def split(call: Call) -> Use:
 
 
 def resize(call: Call) -> Use:
-    """Spatial axes up to twice as large, the others as they are."""
+    """Spatial axes up to twice as large, the others as they are; sizes, or scales as floats."""
     dims = call.dims(0)
     if dims is None:
         return
     axes = [axis % len(dims) for axis in call.attr("axes") or range(len(dims))]
-    yield 3, each([_resized(dims[axis]) if axis >= len(dims) - 2 else exactly(dims[axis]) for axis in axes])
+    spatial = [axis >= len(dims) - 2 for axis in axes]
+    yield (
+        3,
+        each([_resized(dims[axis]) if wide else exactly(dims[axis]) for axis, wide in zip(axes, spatial, strict=True)]),
+    )
+    scales = 1 if len(call.inputs) == 2 else 2  # in opset 10, as of Upsample, they came first
+    yield scales, each([(Range(1, 3 if wide else 2),) for wide in spatial])
 
 
 def _resized(size: Dim) -> Ranges:

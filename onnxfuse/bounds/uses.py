@@ -107,13 +107,14 @@ def _fixed(*ranges: tuple[int, int, int]) -> Callable[[Call], Use]:
 
 
 _REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
+DIVISIONS = ("Div", "Mod")
 USES: Mapping[tuple[str, str], Callable[[Call], Use]] = {
     **{("", op): _gather for op in ("Gather", "GatherElements", "ScatterElements", "Scatter")},
     **{("", op): _gather_nd for op in ("GatherND", "ScatterND")},
     **{("", op): _recurrent for op in ("RNN", "LSTM", "GRU")},
     **{("", op): _classes for op in ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")},
     **{("", f"Reduce{op}"): sizes.axes for op in _REDUCTIONS},
-    **{("", op): _fixed((1, 1, SOME)) for op in ("Div", "Mod")},  # no division by zero
+    **{("", op): _fixed((1, 1, SOME)) for op in DIVISIONS},  # no division by zero
     ("", "Attention"): _key_lengths,
     ("", "ConstantOfShape"): _fixed((0, 1, 4)),
     ("", "CumSum"): _axis,
@@ -135,6 +136,7 @@ USES: Mapping[tuple[str, str], Callable[[Call], Use]] = {
     ("", "Tile"): _fixed((1, 1, 3)),
     ("", "TopK"): _top,
     ("", "Unsqueeze"): sizes.axes,
+    ("", "Upsample"): sizes.resize,
     ("ai.onnx.ml", "ArrayFeatureExtractor"): _array_features,
     ("com.microsoft", "Attention"): _mask_lengths,
     ("com.microsoft", "EmbedLayerNormalization"): _embed,

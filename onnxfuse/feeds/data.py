@@ -127,6 +127,9 @@ def _array(
     if dtype.kind == "b" or is_integer(port.dtype):
         return _whole(port.name, dtype, shape, binding, kind, rng, uses)
 
+    if uses:
+        return rng.integers(*_limits(uses, shape, binding, kind, np.dtype(np.int64)), shape).astype(dtype)
+
     def real() -> np.ndarray:
         return np.asarray((rng.random(shape) + 1) / 2 if kind.positive else rng.standard_normal(shape) * kind.scale)
 
