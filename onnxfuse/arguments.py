@@ -55,6 +55,9 @@ def sizes(name: str, value: object) -> dict[str, int]:
         return {}
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise _wrong(name, value, "a mapping of names to sizes, such as {'batch': 8}")
+    for key, size in value.items():
+        if _is_integer(size) and index(size) == 0:  # only given inputs may be empty
+            raise UsageError(f"dimension '{key}' is 0; give a whole number from 1 to 2147483647")
     return {key: index(size) if _is_integer(size) else size for key, size in value.items()}
 
 

@@ -26,6 +26,7 @@ import numpy as np
 
 from onnxfuse import arguments, gpu, interface, runtime
 from onnxfuse import feeds as fd
+from onnxfuse import inputs as given_inputs
 from onnxfuse.errors import Finding, ModelError, OnnxfuseError, UsageError, memory_named
 from onnxfuse.jsonable import plain
 from onnxfuse.model import Source, as_files
@@ -33,6 +34,7 @@ from onnxfuse.ratio import Ratio, paired
 
 log = logging.getLogger(__name__)
 
+Find = Callable[[Any], fd.Feeds]  # a session → inputs under which it runs
 _MOST_RUNS = 1_000_000
 PROVIDERS: Mapping[str, tuple[str, ...]] = {
     "cuda": ("CUDAExecutionProvider", "CPUExecutionProvider"),
@@ -87,6 +89,7 @@ def benchmark(
     runs: int = 100,
     warmup: int = 10,
     seed: int = 0,
+    inputs: object = None,
 ) -> BenchmarkReport:
     """Time one model, or two in turn, in onnxruntime on the same inputs.
 
@@ -94,6 +97,7 @@ def benchmark(
     provider: "cuda", "cpu" or "tensorrt"; there is no silent fallback. level: onnxruntime's own optimizations, "all",
         "extended", "basic" or "disabled". dims: sizes of free dimensions; typical ones are found for the others.
     runs, warmup: timed and untimed runs of each model. seed: of the inputs.
+    inputs: inputs of the models, as in `inputs.load`; of several sets the first is what they run on.
     Raises MissingDependency where onnxruntime, the provider or its device is not there, UsageError for a bad option,
     ModelError for a file that does not load, Finding where a model does not run on inputs that fit the first.
     """
@@ -106,7 +110,18 @@ def benchmark(
     given = (a,) if b is None else (a, b)
     with as_files(*given) as paths:
         files = [_File(path, _name(*pair)) for path, pair in zip(paths, zip(given, "AB", strict=False), strict=True)]
-        return _benchmark(files, provider, level, sizes, runs, warmup, seed)
+        known = interface.read(files[0].path)
+        examples = given_inputs.load(inputs, known)
+        sizes = given_inputs.sizes(examples, known, sizes)
+
+        def find(session: Any) -> fd.Feeds:
+            attempt = partial(runtime.run, session)
+            if not examples:
+                return runtime.find_feeds(attempt, known, sizes, seed, typical=True)[1]
+            attempt(examples[0].feeds)
+            return examples[0].feeds
+
+        return _benchmark(files, provider, level, find, runs, warmup)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +137,9 @@ def _name(source: Source, letter: str) -> str:
 
 
 def _benchmark(
-    files: Sequence[_File], provider: str, level: str, dims: Mapping[str, int], runs: int, warmup: int, seed: int
+    files: Sequence[_File], provider: str, level: str, find: Find, runs: int, warmup: int
 ) -> BenchmarkReport:
-    feeds, placed = _place(files, provider, level, dims, seed)
+    feeds, placed = _place(files, provider, level, find)
 
     def measure(options: Any) -> tuple[np.ndarray, list[int | None]]:
         calls: list[Callable[[], object]] = []
@@ -175,10 +190,8 @@ def _session(file: _File, provider: str, level: str, profile: Path | None = None
     return session
 
 
-def _place(
-    files: Sequence[_File], provider: str, level: str, dims: Mapping[str, int], seed: int
-) -> tuple[fd.Feeds, list[dict[str, int]]]:
-    """Feeds under which all models run, and for each how many nodes ran on which provider.
+def _place(files: Sequence[_File], provider: str, level: str, find: Find) -> tuple[fd.Feeds, list[dict[str, int]]]:
+    """Feeds under which all models run, and for each how many nodes ran on which provider. find: those of the first.
 
     The sessions are profiled ones of their own, so that neither the search nor the profile touches what is timed.
     """
@@ -190,15 +203,15 @@ def _place(
             session = _session(file, provider, level, Path(scratch, str(i)))
             try:
                 if feeds is None:
-                    attempt = partial(runtime.run, session)
-                    _, feeds, _ = runtime.find_feeds(attempt, interface.read(file.path), dims, seed, typical=True)
+                    feeds = find(session)
                 else:
                     runtime.run(session, feeds)
             except OnnxfuseError:
                 raise
             except Exception as error:
                 line = runtime.first_line(error)
-                raise Finding(f"{file.name}: does not run on the inputs of {files[0].name}: {line}") from error
+                whose = f"the inputs of {files[0].name}" if i else "the given inputs"
+                raise Finding(f"{file.name}: does not run on {whose}: {line}") from error
             finally:
                 profile = session.end_profiling()
             placed.append(_count(json.loads(Path(profile).read_bytes())))
@@ -221,7 +234,7 @@ def _bound(session: Any, feeds: fd.Feeds, device: str, options: Any) -> Callable
     onnxruntime binds neither strings nor sequences as inputs, nor outputs whose rank is declared wrongly; such a model
     runs as for a caller without binding.
     """
-    if any(isinstance(value, list) or value.dtype.kind == "O" for value in feeds.values()):
+    if any(not isinstance(value, np.ndarray) or value.dtype.kind == "O" for value in feeds.values()):
         return partial(session.run, None, feeds, options)
     binding = session.io_binding()
     for name, value in feeds.items():

@@ -9,14 +9,14 @@ from pathlib import Path
 import onnx
 from onnx import TensorProto
 
-from onnxfuse import ir, storage
+from onnxfuse import bounds, ir, storage
 
 
 @dataclass(frozen=True, slots=True)
 class Port:
     """An input or output: its type as text ("float[N,3]"), and for a tensor its dtype and dims (keys for free ones).
 
-    kind: "tensor", "sequence" or "optional" of tensors, "other" for what cannot be fed.
+    kind: "tensor", "sequence", "optional" or "optional sequence" of tensors, "other" for what cannot be fed.
     """
 
     name: str
@@ -24,6 +24,11 @@ class Port:
     kind: str
     dtype: int
     shape: tuple[int | str, ...]
+
+    @property
+    def ranked(self) -> bool:
+        """Whether the rank is declared; where it is not, `shape` has two free dims to try."""
+        return "[" in self.type
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,7 @@ class Interface:
         every initializer had to be listed as an input, and runtimes take them for constants: they are no inputs here.
     required: what must be fed.
     step: relative spacing of the coarsest number format that values pass through; steps: the same for each output.
+    bounds: which values the graph asks of integer inputs and of scales (see `bounds`), a hint for data to run it with.
     """
 
     inputs: tuple[Port, ...]
@@ -42,6 +48,7 @@ class Interface:
     overridable: frozenset[str]
     step: float
     steps: Mapping[str, float]
+    bounds: bounds.Bounds
 
 
 def read(path: Path) -> Interface:
@@ -57,14 +64,16 @@ def of(model: onnx.ModelProto) -> Interface:
     declared = {v.name: ir.read_type(v).dims or () for v in graph.input if v.name not in initializers}
     keys = ir.axis_names(declared.items())
     inputs = tuple(_keyed(_port(v), declared.get(v.name, ()), keys) for v in graph.input if v.name not in weights)
+    required = tuple(p for p in inputs if p.name not in initializers)
     step = _coarsest(model)
     return Interface(
         inputs,
         tuple(map(_port, graph.output)),
-        tuple(p for p in inputs if p.name not in initializers),
+        required,
         frozenset(p.name for p in inputs if p.name in initializers),
         step,
         _steps(model, step),
+        bounds.of(model, ((p.name, p.shape if p.ranked else None, p.dtype) for p in required)),
     )
 
 
@@ -97,7 +106,8 @@ def _port(info: onnx.ValueInfoProto) -> Port:
     kind, inner = "tensor", info.type
     text = "{}"
     while (which := inner.WhichOneof("value")) in ("sequence_type", "optional_type"):
-        kind = which.removesuffix("_type") if kind == "tensor" else "other"
+        wrapper = which.removesuffix("_type")
+        kind = {"tensor": wrapper, "optional": f"optional {wrapper}"}.get(kind, "other")
         text = text.format(which.removesuffix("_type") + "({})")
         inner = getattr(inner, which).elem_type
     if which != "tensor_type":

@@ -118,7 +118,13 @@ class Optimizer:
     max_intensity: float | None
 
     def run(
-        self, out: Path | None, dims: Mapping[str, int], seed: int, verify: bool, measure: Callable[[], Execution]
+        self,
+        out: Path | None,
+        dims: Mapping[str, int],
+        seed: int,
+        verify: bool,
+        measure: Callable[[], Execution],
+        inputs: object = None,
     ) -> Outcome:
         """Rewrite the model, compare it with what it was, and measure it; without a rewrite neither is done.
 
@@ -145,7 +151,7 @@ class Optimizer:
             trial.write()
             after: Execution | None = measure()
             log.info("comparing with the original")
-            trial.start(dims, seed)
+            trial.start(dims, seed, inputs)
             verdict = trial.judge()
             rolled_back: tuple[Refusal, ...] = ()
             if not verdict.ok:

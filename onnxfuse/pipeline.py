@@ -15,7 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnxfuse import analysis, arguments, devices, roofline, targets
+from onnxfuse import analysis, arguments, devices, interface, roofline, targets
+from onnxfuse import inputs as given
 from onnxfuse.analysis import Analysis, Dims
 from onnxfuse.binding import bind, misfit
 from onnxfuse.cost import costs
@@ -115,6 +116,7 @@ def analyze(
     max_intensity: float | None = None,
     annotate: str | Path | None = None,
     as_executed: bool = False,
+    inputs: object = None,
 ) -> Analysis:
     """FLOPs, bytes, intensity, bound and roofline time of every node, and the fusion candidates.
 
@@ -124,6 +126,8 @@ def analyze(
     annotate: path to write a copy to, with the numbers in each node's `metadata_props`.
     as_executed: the report is of the graph that onnxruntime executes on the CPU at its default level (see `executed`).
     target: "ort-cuda" where none is given; with `as_executed` only "ort-cpu".
+    inputs: inputs of the model, as in `inputs.load`, whose first set gives the sizes of the free dimensions; of its
+        values nothing is used.
     Raises OnnxfuseError for bad input.
     """
     sizes, as_executed = arguments.sizes("dims", dims), arguments.flag("as_executed", as_executed)
@@ -134,7 +138,7 @@ def analyze(
         raise UsageError(f"as executed is the graph that the CPU provider runs: target ort-cpu, not {goal.name}")
     machine = _device(goal.device if device is None else device)
     with _graph(model, as_executed) as source:
-        bound = bind(source, sizes)
+        bound = bind(source, _sizes(source, inputs, sizes))
         sized = analysis.of_model(source, goal, machine, bound, most)
         sized = replace(sized, as_executed=as_executed, misfit=misfit(source, bound))
         report = analysis.with_formulas(sized, source, bound)
@@ -142,6 +146,12 @@ def analyze(
             analysis.annotate(source, sized.nodes, bound.facts, machine)
             source.save(copy)
     return report
+
+
+def _sizes(source: Model, inputs: object, dims: Dims) -> Dims:
+    """The given sizes, and those that follow from the given inputs."""
+    seen = interface.of(source.proto)
+    return given.sizes(given.load(inputs, seen), seen, dims)
 
 
 @contextmanager
@@ -189,6 +199,7 @@ def optimize(
     max_intensity: float | None = None,
     verify: bool = True,
     seed: int = 0,
+    inputs: object = None,
 ) -> Result:
     """Fuse what is legal and pays on the target, prove that the result computes the same, and write it to `out`.
 
@@ -213,7 +224,7 @@ def optimize(
     if target_file is not None:
         files.check(target_file)
     program = source.program
-    bound = bind(source, sizes)
+    bound = bind(source, _sizes(source, inputs, sizes))
     free = bound.dims or program.overridable
     known = infer(program, {}, source.array, general=True) if free else bound.facts
     optimizer = Optimizer(source, goal, machine, known, bound, chosen_rules, most)
@@ -227,7 +238,7 @@ def optimize(
         changed = infer(source.program, bound.dims, source.array)
         return run_totals(source.program, changed, costs(changed), goal, machine)
 
-    outcome = optimizer.run(target_file, sizes, seed, verify, measure)
+    outcome = optimizer.run(target_file, sizes, seed, verify, measure, inputs)
     if target_file is not None:
         source.save(target_file)
     return Result(

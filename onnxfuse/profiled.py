@@ -6,7 +6,7 @@ import os
 import statistics
 import tempfile
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from onnxfuse import arguments, devices, feeds, interface, roofline, runtime, trace
+from onnxfuse import inputs as given
 from onnxfuse.cost import costs
-from onnxfuse.errors import memory_named
+from onnxfuse.errors import Finding, OnnxfuseError, memory_named
 from onnxfuse.executed import executed
 from onnxfuse.execution import label
 from onnxfuse.facts import Facts, free_dims, infer
@@ -113,18 +114,19 @@ def benchmark_nodes(
     runs: int = 20,
     warmup: int = 2,
     seed: int = 0,
+    inputs: object = None,
 ) -> NodeReport:
     """Run the graph that onnxruntime's CPU provider makes of a model, on one thread, and compare node by node.
 
     model: a path, an `onnx.ModelProto` or a `gs.Graph`. device: whose rates the estimates take, a name or a file, such
     as `onnxfuse devices --measure` writes. level: onnxruntime's own optimizations. dims: sizes of free dimensions;
-    typical ones under which the model runs are found for the others.
+    typical ones under which the model runs are found for the others. inputs: as in `benchmark`.
     Raises UsageError for a bad option, MissingDependency without onnxruntime, ModelError for a model that does not
     load, Finding where no inputs are found under which it runs.
     """
     arguments.kind("device", device, (str, os.PathLike, devices.Device), "the name of a device or the path of its file")
     machine = roofline.find_device(device)
-    return compare(profile(model, level=level, dims=dims, runs=runs, warmup=warmup, seed=seed), machine)
+    return compare(profile(model, level=level, dims=dims, runs=runs, warmup=warmup, seed=seed, inputs=inputs), machine)
 
 
 def profile(
@@ -135,6 +137,7 @@ def profile(
     runs: int = 20,
     warmup: int = 2,
     seed: int = 0,
+    inputs: object = None,
 ) -> Profile:
     """The measured half of `benchmark_nodes`, with the same arguments and errors."""
     runs, warmup = arguments.whole("runs", runs, 1), arguments.whole("warmup", warmup)
@@ -143,9 +146,15 @@ def profile(
     with executed(model, level) as graph, tempfile.TemporaryDirectory() as folder:
         session = trace.session(str(graph.path), "disabled", Path(folder))
         attempt, known = partial(runtime.run, session), interface.of(graph.proto)
-        binding, inputs, _ = runtime.find_feeds(attempt, known, sized, seed, typical=True)
+        examples = given.load(inputs, known)
+        sized = given.sizes(examples, known, sized)
+        if examples:
+            binding, data = next(feeds.candidates(known, sized, typical=True)), examples[0].feeds
+            _tried(attempt, examples[0])
+        else:
+            binding, data, _ = runtime.find_feeds(attempt, known, sized, seed, typical=True)
         for _ in range(warmup + runs):
-            runtime.run(session, inputs)
+            runtime.run(session, data)
         for kernel in trace.kernels(session):
             times[kernel.index].append(kernel.seconds)
         sizes = {name: feeds.size(name, binding) for name in free_dims(graph.program)}
@@ -154,6 +163,16 @@ def profile(
     name = str(model) if isinstance(model, (str, os.PathLike)) else None
     assumed = tuple(key for key in sizes if key not in sized)
     return Profile(name, level, runs, sizes, assumed, facts, medians)
+
+
+def _tried(attempt: Callable[[feeds.Feeds], object], example: given.Example) -> None:
+    """Raises Finding where a model does not run on the given inputs."""
+    try:
+        attempt(example.feeds)
+    except OnnxfuseError:
+        raise
+    except Exception as error:
+        raise Finding(f"{example.name}: the model does not run on it: {runtime.first_line(error)}") from error
 
 
 def compare(measured: Profile, device: devices.Device) -> NodeReport:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -38,7 +38,7 @@ LEVELS = {
 # onnxruntime takes and gives tensors of the types that numpy itself lacks as OrtValues only; some are packed.
 _FOREIGN = re.compile(r"bfloat16|float8|float4|int4|int2\b")
 _BITS = {"INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4, "INT2": 2, "UINT2": 2}
-_POSITIVE_TRIES = 20  # data is seldom what a model refuses
+_NORMAL_TRIES, _POSITIVE_TRIES = 160, 20  # data is seldom what a model refuses
 _PATIENCE = 8  # further tries for inputs with a finite output, once some run
 
 
@@ -78,6 +78,22 @@ def options(level: str) -> Any:
     made.graph_optimization_level = getattr(ort.GraphOptimizationLevel, LEVELS[level])
     made.add_session_config_entry("session.force_spinning_stop", "1")  # two sessions share the cores
     return made
+
+
+def cpu_session(model: Path | bytes, level: str, *, mapped: bool = False) -> Any:
+    """A CPU session with two threads, of a file or of a serialized model. Raises what onnxruntime raises,
+    MissingDependency, OutOfMemory, UsageError.
+
+    mapped: leave weights where they are instead of a second copy in the order of the kernels; the time to open such a
+    session grows with the square of the number of weights.
+    """
+    made = options(level)
+    made.intra_op_num_threads = 2
+    # Memory goes back as soon as a value dies; an arena may grow to twice the peak.
+    made.enable_cpu_mem_arena = made.enable_mem_pattern = False
+    if mapped:
+        made.add_session_config_entry("session.disable_prepacking", "1")
+    return session(model, made, ["CPUExecutionProvider"])
 
 
 def session(model: Path | bytes, options: Any, providers: Sequence[Any]) -> Any:
@@ -149,12 +165,29 @@ def interruptible(work: Callable[[Any], T], seconds: float | None = None) -> T:
 def to_ort(value: Any, device: str = "cpu") -> Any:
     """An OrtValue of an array (on "cpu" or "cuda"), of a dtype that numpy lacks too."""
     ort_value = onnxruntime().OrtValue
-    if isinstance(value, list):
+    if value is None or isinstance(value, list):
         return value
     if value.dtype.isbuiltin == 1:
         return ort_value.ortvalue_from_numpy(value, device, 0)
+    number = helper.np_dtype_to_tensor_dtype(value.dtype)
     bits = value.view(f"u{value.dtype.itemsize}")
-    return ort_value.ortvalue_from_numpy_with_onnx_type(bits, helper.np_dtype_to_tensor_dtype(value.dtype))
+    if packed := _BITS.get(TensorProto.DataType.Name(number)):
+        bits = _packed(bits, packed)
+    return ort_value.ortvalue_from_numpy_with_onnx_type(bits, number)
+
+
+def _packed(values: np.ndarray, bits: int) -> np.ndarray:
+    """Elements of so many bits, one a byte, as onnxruntime lays them: packed from the lowest bits of a byte up.
+
+    The array keeps its shape, which is all that onnxruntime sees of it; its last bytes are not used.
+    """
+    each = 8 // bits
+    rows = np.zeros((-(-values.size // each), each), np.uint8)
+    rows.flat[: values.size] = values.reshape(-1) & ((1 << bits) - 1)
+    packed = (rows << (np.arange(each, dtype=np.uint8) * bits)).sum(axis=1, dtype=np.uint8)
+    made = np.zeros(values.size, np.uint8)
+    made[: packed.size] = packed
+    return made.reshape(values.shape)
 
 
 def find_feeds(
@@ -168,41 +201,50 @@ def find_feeds(
 ) -> tuple[fd.Binding, fd.Feeds, Outputs]:
     """The first sizes and data under which a model runs and an output has finite elements, else under which it runs.
 
+    Tried are at most 200: normal data at many sizes, then positive data, then 0 and 1 as every integer.
     check: raises OutOfMemory for sizes that do not fit in memory; they are not tried.
     Raises UsageError for an unknown key in `dims`, Finding where nothing runs, OutOfMemory where nothing else fits.
     """
+    likely, uniform = partial(fd.candidates, interface, dims), partial(fd.uniform, interface, dims)
+    trials = chain(
+        ((binding, fd.NORMAL) for binding in islice(likely(typical=typical), _NORMAL_TRIES)),
+        ((binding, fd.POSITIVE) for binding in islice(likely(typical=typical), _POSITIVE_TRIES)),
+        ((binding, fd.NORMAL) for binding in uniform(typical=typical)),
+    )
     tried, last, poor, patience = 0, "", None, _PATIENCE
     lacking: OutOfMemory | None = None
-    for kind, limit in ((fd.NORMAL, None), (fd.POSITIVE, _POSITIVE_TRIES)):
-        for binding in islice(fd.candidates(interface, dims, typical=typical), limit):
-            try:
-                check(binding)
-            except OutOfMemory as error:
-                lacking = lacking or error
-                continue
-            tried += 1
-            log.debug("looking for inputs under which the model runs, attempt %d", tried)
-            try:
-                feeds = fd.make(interface, binding, kind, seed)
-                outputs = attempt(feeds)
-            except Endless:
-                raise  # other sizes would take as long
-            except Exception as error:  # noqa: BLE001 - sizes that the model refuses; onnxruntime has no one base class
-                last = last or first_line(error)
-                continue
-            if any(_has_finite(a) for a in outputs.values()):
-                return binding, feeds, outputs
-            poor = poor or (binding, feeds, outputs)
-            patience -= 1
-            if not patience:
-                return poor
+    for binding, kind in trials:
+        try:
+            check(binding)
+        except OutOfMemory as error:
+            lacking = lacking or error
+            continue
+        tried += 1
+        log.debug("looking for inputs under which the model runs, attempt %d", tried)
+        try:
+            feeds = fd.make(interface, binding, kind, seed)
+            outputs = attempt(feeds)
+        except Endless:
+            raise  # other sizes would take as long
+        except Exception as error:  # noqa: BLE001 - sizes that the model refuses; onnxruntime has no one base class
+            last = last or first_line(error)
+            continue
+        if any(_has_finite(a) for a in outputs.values()):
+            return binding, feeds, outputs
+        poor = poor or (binding, feeds, outputs)
+        patience -= 1
+        if not patience:
+            break
     if poor:
         return poor
     if lacking:
         raise lacking
     free = fd.free_dims(interface)
-    advice = f"; give sizes with --dim {' --dim '.join(f'{key}=…' for key in free)}" if free else ""
-    raise Finding(f"no inputs were found under which the model runs ({tried} tried; onnxruntime: {last}){advice}")
+    advice = f"; or give sizes with --dim {' --dim '.join(f'{key}=…' for key in free)}" if free else ""
+    raise Finding(
+        f"could not generate valid inputs ({tried} attempts). Pass real ones with --inputs data.npz{advice}. "
+        f"onnxruntime said: {last}"
+    )
 
 
 def cpu_name() -> str:

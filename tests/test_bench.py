@@ -7,6 +7,7 @@ import math
 import sys
 import time
 
+import numpy as np
 import onnx
 import pytest
 from onnx import parser
@@ -120,6 +121,38 @@ def test_strings_and_sequences_run(model):
     assert benchmark(text, provider="cpu", runs=2, warmup=0).models[0].median_ms > 0
     parts = model("q.onnx", "(seq(float[N,4]) x) => (float[M,4] y) { y = ConcatFromSequence<axis = 0>(x) }")
     assert benchmark(parts, provider="cpu", runs=2, warmup=0).models[0].median_ms > 0
+
+
+# Which sizes k may hold is not seen from its use.
+PICKY = "(float[N] x, int64[2] k) => (float[A,B] y) { s = Mul(k, k) y = Reshape(x, s) }"
+
+
+def test_the_given_inputs_are_the_data(model, tmp_path):
+    picky, same = model("p.onnx", PICKY), model("q.onnx", PICKY)
+    seen = []
+
+    def watched(session, feeds):
+        seen.append(feeds)
+        return run(session, feeds)
+
+    run = bench.runtime.run
+    given = [{"x": np.ones(n, np.float32), "k": np.array([3, 1])} for n in (9, 8)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench.runtime, "run", watched)
+        report = benchmark(picky, same, provider="cpu", runs=2, warmup=0, inputs=given)
+    assert len(report.models) == 2 and len(seen) == 2
+    assert all(feeds["k"].tolist() == [3, 1] and feeds["x"].shape == (9,) for feeds in seen)  # the first decides
+    with pytest.raises(Finding, match=r"p\.onnx: does not run on the given inputs: "):
+        benchmark(picky, provider="cpu", inputs={**given[0], "k": np.array([2, 1])})
+    with pytest.raises(UsageError, match=r"inputs\[0\]: input 'k' is missing"):
+        benchmark(picky, provider="cpu", inputs={"x": given[0]["x"]})
+    with pytest.raises(UsageError, match=r"has the size 9, which does not fit N=4"):
+        benchmark(picky, provider="cpu", inputs=given, dims={"N": 4})
+
+
+def test_an_optional_input_that_is_empty(model):
+    path = model("o.onnx", "(optional(float[2]) x) => (bool y) { y = OptionalHasElement(x) }")
+    assert benchmark(path, provider="cpu", runs=1, warmup=0, inputs={"x": None}).models[0].median_ms > 0
 
 
 @pytest.mark.parametrize(

@@ -647,3 +647,42 @@ def test_external_data_beside_a_name_that_is_not_utf8_is_refused_in_one_line(tmp
     assert_refused(onnxfuse("benchmark", model, "--provider", "cpu"), "not UTF-8; rename it")
     assert_refused(onnxfuse("analyze", model, "--as-executed"), "not UTF-8; rename it")
     assert_refused(onnxfuse("verify", model, model), "not UTF-8; rename it")
+
+
+def test_inputs_of_the_user_let_a_model_run_that_nothing_else_fits(tmp_path: Path) -> None:
+    body = "s = Add(k, k) t = Reshape(x, s) u = MatMul(t, w) v = Mul(u, one) y = Relu(v)"  # t has to be 6 wide
+    made = graph(body, inputs="float[N] x, int64[2] k, float[6,2] w, float one", outputs="float[A,B] y")
+    del made.graph.input[2:]
+    made.graph.initializer.append(numpy_helper.from_array(np.ones((6, 2), np.float32), "w"))
+    made.graph.initializer.append(numpy_helper.from_array(np.array(1, np.float32), "one"))
+    model, out, given = tmp_path / "m.onnx", tmp_path / "out.onnx", tmp_path / "given.npz"
+    onnx.save(made, model)
+    without = onnxfuse("optimize", model, out)
+    assert without.returncode == 1 and "Pass real ones with --inputs data.npz" in without.stderr and not out.exists()
+    np.savez(given, x=np.arange(24, dtype=np.float32), k=np.array([2, 3]))
+    done = onnxfuse("optimize", model, out, "--inputs", given, "--json")
+    assert done.returncode == 0, done
+    data = json.loads(done.stdout)
+    assert data["fusions"] and data["dims"] == {"N": 24} and data["assumed"] == []
+    assert onnxfuse("verify", model, out, "--inputs", given).returncode == 0
+    for options in (["--runs", 1], ["--runs", 1, "--per-node"]):
+        assert onnxfuse("benchmark", model, "--provider", "cpu", *options, "--inputs", given).returncode == 0
+    analyzed = json.loads(onnxfuse("analyze", model, "--inputs", given, "--json").stdout)
+    assert analyzed["dims"] == {"N": 24} and analyzed["assumed"] == []
+
+
+@pytest.mark.parametrize("command", ["analyze", "optimize", "verify", "benchmark", "benchmark --per-node"])
+def test_inputs_that_do_not_fit(command: str, tmp_path: Path) -> None:
+    model, given = MODELS / "small_resnet.onnx", tmp_path / "given.npz"
+    out = tmp_path / "out.onnx"
+    arguments = {"optimize": [model, out], "verify": [model, model]}.get(command, [model])
+    options = ["--provider", "cpu"] if command.startswith("benchmark") else []
+    name = onnx.load(model).graph.input[0].name
+    good = np.ones((2, 3, 112, 112), np.float32)
+    np.savez(given, **{name: good.astype(np.float64)})
+    assert_refused(onnxfuse(*command.split(), *arguments, *options, "--inputs", given), "given.npz", "float64")
+    np.savez(given, **{name: good})
+    assert_refused(onnxfuse(*command.split(), *arguments, *options, "--inputs", given, "--dim", "N=3"), "N=3")
+    several = ["--inputs", given, "--inputs", tmp_path / "none.npz"]
+    assert_refused(onnxfuse(*command.split(), *arguments, *options, *several), "none.npz")
+    assert not out.exists()

@@ -118,13 +118,14 @@ ODD = {
     "provider": [3, None, [], "gpu"],
     "level": [3, None, [], "most"],
     "runs": [0, 1.5, "3", None, 1 << 64],
+    "inputs": [3, b"a.npz", {1, 2}, True],
     "warmup": [-1, None],
 }
 TAKEN = {
-    "analyze": ["dims", "device", "max_intensity", "as_executed", "annotate"],
-    "optimize": ["dims", "target", "device", "max_intensity", "out", "rules", "exclude", "verify", "seed"],
-    "benchmark": ["dims", "provider", "level", "runs", "warmup", "seed"],
-    "benchmark_nodes": ["dims", "device", "level", "runs", "warmup", "seed"],
+    "analyze": ["dims", "inputs", "device", "max_intensity", "as_executed", "annotate"],
+    "optimize": ["dims", "inputs", "target", "device", "max_intensity", "out", "rules", "exclude", "verify", "seed"],
+    "benchmark": ["dims", "inputs", "provider", "level", "runs", "warmup", "seed"],
+    "benchmark_nodes": ["dims", "inputs", "device", "level", "runs", "warmup", "seed"],
 }
 ARGUMENTS = [(f, n, v) for f, names in TAKEN.items() for n in names for v in ODD[n]]
 
@@ -145,7 +146,7 @@ def test_an_argument_of_an_odd_kind_is_a_usage_error(function: str, name: str, v
         (n, v)
         for n, odd in {"tolerance": ["x", -1, True, float("nan"), []], **ODD}.items()
         for v in odd
-        if n in ("dims", "seed", "tolerance")
+        if n in ("dims", "inputs", "seed", "tolerance")
     ],
 )
 def test_an_argument_of_an_odd_kind_for_verify(name: str, value: object) -> None:

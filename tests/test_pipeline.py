@@ -217,3 +217,24 @@ def test_legality_does_not_trust_a_default_that_callers_may_override(name: str, 
     fixed.graph.input.extend(kept)
     if target == "ort-cuda" or (name == "slice" and target == "portable"):
         assert onnxfuse.optimize(fixed, target=target, rules=[rule]).fusions  # a constant may be trusted
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_sizes_follow_from_the_given_inputs(kind: str) -> None:
+    given = {"x": np.ones((6, 3, 112, 112), np.float32)}
+    report = onnxfuse.analyze(SOURCES[kind](), inputs=given)
+    assert report.dims == {"N": 6} and report.assumed == ()
+    assert report.totals.macs == onnxfuse.analyze(RESNET, dims={"N": 6}).totals.macs
+    with pytest.raises(UsageError, match="has the size 6, which does not fit N=2"):
+        onnxfuse.analyze(SOURCES[kind](), inputs=given, dims={"N": 2})
+    executed = onnxfuse.analyze(RESNET, inputs=given, as_executed=True)
+    assert executed.dims == {"N": 6} and executed.assumed == ()
+
+
+def test_a_cache_of_the_given_inputs_may_be_empty() -> None:
+    model = graph("y = Concat <axis = 0> (p, x)", inputs="float[P,4] p, float[S,4] x", outputs="float[Q,4] y")
+    given = {"p": np.ones((0, 4), np.float32), "x": np.ones((2, 4), np.float32)}
+    report = onnxfuse.analyze(model, inputs=given)
+    assert report.dims == {"P": 0, "S": 2} and report.totals.bytes == 2 * 4 * 4 * 2  # read and written
+    with pytest.raises(UsageError, match="dimension 'P' is 0; give a whole number from 1"):
+        onnxfuse.analyze(model, dims={"P": 0})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from onnx import parser
 
@@ -91,6 +92,18 @@ def test_sizes_are_found_where_none_are_given() -> None:
     assert report.dims.keys() == {"N", "H", "W"} == set(report.assumed)
     some = benchmark_nodes(parser.parse_model(NETWORK), runs=1, dims={"N": 2})
     assert some.dims["N"] == 2 and set(some.assumed) == {"H", "W"}
+
+
+def test_the_given_inputs_are_the_data_and_give_the_sizes() -> None:
+    model = parser.parse_model(NETWORK)
+    given = {"c": np.array(False), "x": np.ones((2, 3, 4, 5), np.float32)}
+    report = benchmark_nodes(model, runs=1, inputs=given)
+    assert report.dims == {"N": 2, "H": 4, "W": 5} and report.assumed == ()
+    with pytest.raises(UsageError, match=r"inputs\[0\]: input 'c' is missing"):
+        benchmark_nodes(model, inputs={"x": given["x"]})
+    odd = parser.parse_model(HEAD + "net (float[N] x, float[M] z) => (float[K] y) { y = Add (x, z) }")
+    with pytest.raises(Finding, match=r"inputs\[0\]: the model does not run on it: "):
+        benchmark_nodes(odd, inputs={"x": np.ones(2, np.float32), "z": np.ones(3, np.float32)})
 
 
 def test_bad_requests_are_named(tmp_path) -> None:

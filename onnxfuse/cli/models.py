@@ -8,7 +8,18 @@ from typing import Any
 import click
 
 from onnxfuse.cli.group import cli
-from onnxfuse.cli.options import DEVICE, DIM, INTENSITY, JSON, SEED, TARGET, TARGET_OPTION, output_file, with_options
+from onnxfuse.cli.options import (
+    DEVICE,
+    DIM,
+    INPUTS,
+    INTENSITY,
+    JSON,
+    SEED,
+    TARGET,
+    TARGET_OPTION,
+    output_file,
+    with_options,
+)
 from onnxfuse.cli.output import (
     device_of,
     distinct,
@@ -29,7 +40,7 @@ from onnxfuse.cli.output import (
 @click.option(
     "--target", metavar="T", help=f"Runtime to optimize for.  [default: {TARGET}; with --as-executed only ort-cpu]"
 )
-@with_options(DEVICE, DIM, INTENSITY)
+@with_options(DEVICE, DIM, INPUTS, INTENSITY)
 @click.option(
     "--as-executed", is_flag=True, help="Report on the graph that onnxruntime makes of the model to run it on the CPU."
 )
@@ -90,7 +101,7 @@ def analyze(
 @cli.command()
 @click.argument("source", metavar="IN", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
-@with_options(TARGET_OPTION, DEVICE, DIM, INTENSITY)
+@with_options(TARGET_OPTION, DEVICE, DIM, INPUTS, INTENSITY)
 @click.option("--rule", "rules", multiple=True, metavar="R", help="Try only this rewrite (repeatable).")
 @click.option("--no-rule", "exclude", multiple=True, metavar="R", help="Do not try this rewrite (repeatable).")
 @click.option("--no-verify", is_flag=True, help="Write the result without running it.")
@@ -122,7 +133,7 @@ def optimize(
     for other in (source, out):
         distinct(other, report)
     spare_data(source, report)
-    sight = {name: options[name] for name in ("target", "device", "dims", "max_intensity")}
+    sight = {name: options[name] for name in ("target", "device", "dims", "max_intensity", "inputs")}
     with shown_progress():
         before = look(source, **sight) if report is not None else None  # now, since the output may take its place
         result = run(source, None if dry_run else out, rules=rules or None, verify=not no_verify, **options)

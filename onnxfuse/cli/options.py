@@ -61,6 +61,10 @@ def with_options(*options: Callable[..., Any]) -> Callable[..., Any]:
 DIM = click.option(
     "--dim", "dims", multiple=True, callback=_dims, metavar="NAME=N", help="Size of a free dimension; INPUT.AXIS=N too."
 )
+INPUTS = click.option(
+    "--inputs", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
+    help="Inputs of the model: .npz by name, .npy for one, or a folder of ONNX test data (repeatable).",
+)  # fmt: skip
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 SEED = click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the test data.")
 DEVICE = click.option("--device", metavar="D", help="Device name or .toml file (default: the target's).")

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from onnxfuse.cli.group import cli
-from onnxfuse.cli.options import DIM, JSON, SEED, with_options
+from onnxfuse.cli.options import DIM, INPUTS, JSON, SEED, with_options
 from onnxfuse.cli.output import print_json, say_assumed, shown_progress, terminal
 from onnxfuse.errors import UsageError
 
@@ -17,7 +17,7 @@ from onnxfuse.errors import UsageError
 @cli.command()
 @click.argument("a", type=click.Path(path_type=Path))
 @click.argument("b", type=click.Path(path_type=Path))
-@with_options(DIM, SEED)
+@with_options(DIM, INPUTS, SEED)
 @click.option(
     "--tolerance", type=click.FloatRange(min=0), metavar="X", help="Allowed error relative to an output's scale."
 )
@@ -49,7 +49,7 @@ def verify(a: Path, b: Path, as_json: bool, **options: Any) -> None:
     "--level", type=click.Choice(["all", "extended", "basic", "disabled"]), default="all", show_default=True,
     help="onnxruntime's own graph optimization level.",
 )  # fmt: skip
-@with_options(DIM)
+@with_options(DIM, INPUTS)
 @click.option("--runs", type=click.IntRange(min=1), help="Timed runs of each model (default: 100; 20 with --per-node).")
 @click.option("--per-node", is_flag=True, help="Each node's time, on one thread, beside its roofline time.")
 @click.option("--device", metavar="D", help="With --per-node: device name or .toml file (default: avx2_core).")

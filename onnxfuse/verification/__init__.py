@@ -32,18 +32,20 @@ def verify(
     dims: Mapping[str, int] | None = None,
     seed: int = 0,
     tolerance: float | None = None,
+    inputs: object = None,
 ) -> Verdict:
     """Run two models on the same data and compare their interfaces and outputs; `a` is the one to be equalled.
 
     a, b: paths, `onnx.ModelProto`s or `gs.Graph`s. dims: sizes of free dimensions; likely ones are found
         for the others.
     tolerance: allowed error relative to an output's scale, instead of the one of the model's dtype.
+    inputs: inputs that are run before generated ones, as in `inputs.load`.
     Raises OnnxfuseError for bad input, OutOfMemory where the machine has too little memory to run them.
     """
     sizes, seed = arguments.sizes("dims", dims), arguments.whole("seed", seed)
     allowed = None if tolerance is None else arguments.number("tolerance", tolerance, zero=True)
     with as_files(a, b) as (original, other):
-        return compare(original, other, dims=sizes, seed=seed, tolerance=allowed)
+        return compare(original, other, dims=sizes, seed=seed, tolerance=allowed, inputs=inputs)
 
 
 def compare(
@@ -53,6 +55,7 @@ def compare(
     dims: Mapping[str, int] | None = None,
     seed: int = 0,
     tolerance: float | None = None,
+    inputs: object = None,
 ) -> Verdict:
     """Judge one optimized model. `tolerance` (relative to an output's scale) replaces the one of the model's dtype.
 
@@ -64,7 +67,9 @@ def compare(
         return refused(problem)
     with storage.files.scratch() as scratch:
         try:
-            reference = Reference(first, lambda name: scratch / name, dims=dims, seed=seed, tolerance=tolerance)
+            reference = Reference(
+                first, lambda name: scratch / name, dims=dims, seed=seed, tolerance=tolerance, inputs=inputs
+            )
         except Finding as finding:
             return refused(str(finding), judged=False)
         return reference.judge(second)

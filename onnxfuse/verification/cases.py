@@ -22,6 +22,8 @@ def further_cases(
     """Yield the cases near sizes that run. Of several choices the first counts under which the model runs."""
     if not interface.inputs:
         return
+    for binding in fd.switched(interface, base):  # the other branch of an If
+        yield [(binding, fd.NORMAL, None)]
     others = list(fd.variants(interface, dims, base))
     wide = (fd.WIDE, fd.SCALED, fd.NORMAL)
     yield [(binding, kind, None) for binding in (*others[:1], base) for kind in wide]

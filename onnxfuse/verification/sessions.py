@@ -99,19 +99,14 @@ class Sessions:
 
     def _session(self, path: Path, level: str) -> Any:
         proto = storage.read(path).proto
-        options = runtime.options(level)
-        options.intra_op_num_threads = 2
-        if storage.tensors.locations(proto) or (level == BASE and len(proto.graph.initializer) < _PREPACKED):
-            # Weights stay where they are, without a second copy in the order of the kernels.
-            options.add_session_config_entry("session.disable_prepacking", "1")
-        # Memory goes back as soon as a value dies; an arena may grow to twice the peak.
-        options.enable_cpu_mem_arena = options.enable_mem_pattern = False
-        if self.provider == "cpu" or level != DEFAULT:
-            return runtime.session(path, options, ["CPUExecutionProvider"])
-        session = runtime.session(path, options, [_CUDA, "CPUExecutionProvider"])
-        if session.get_providers()[0] != _CUDA[0]:  # its libraries do not load: onnxruntime took the CPU
-            self.provider = "cpu"
-        return session
+        if self.provider == "cuda" and level == DEFAULT:
+            session = runtime.session(path, runtime.options(level), [_CUDA, "CPUExecutionProvider"])
+            if session.get_providers()[0] == _CUDA[0]:
+                return session
+            self.provider = "cpu"  # its libraries do not load: onnxruntime took the CPU
+        external = bool(storage.tensors.locations(proto))
+        mapped = external or (level == BASE and len(proto.graph.initializer) < _PREPACKED)
+        return runtime.cpu_session(path, level, mapped=mapped)
 
 
 def _give_back() -> None:

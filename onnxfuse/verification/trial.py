@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from onnxfuse import interface, validity
 from onnxfuse.model import Model
@@ -33,9 +34,10 @@ class Trial:
         for level in LEVELS:
             self.sessions.prepare(self._result.path(level), level)
 
-    def start(self, dims: Mapping[str, int], seed: int) -> None:
+    def start(self, dims: Mapping[str, int], seed: int, inputs: object = None) -> None:
         """Run the original's cases. Raises Finding where it does not run, OutOfMemory where there is no room."""
-        self._reference = Reference(self.original, self._place, dims=dims, seed=seed, sessions=self.sessions)
+        options: Any = {"dims": dims, "seed": seed, "inputs": inputs, "sessions": self.sessions}
+        self._reference = Reference(self.original, self._place, **options)
 
     def judge(self) -> Verdict:
         """The verdict on what was written last."""

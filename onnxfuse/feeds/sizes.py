@@ -1,4 +1,4 @@
-"""Inputs to run a model with: sizes for its free dimensions, seeded data.
+"""Sizes for the free dimensions of a model's inputs, and values for its scalar ones.
 
 A free dimension has a key: its `dim_param`, or "<input>.<axis>" where no usable name is given; a name such as
 "past + seq" is the sum of two keys. One key gets one number on all inputs. Which numbers a model accepts is not written
@@ -7,23 +7,17 @@ in the file: small sensible ones are tried, in fixed order.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from itertools import combinations, product
-from typing import Any
+from itertools import combinations, islice, product
 
-import ml_dtypes
-import numpy as np
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from onnxfuse import ir
-from onnxfuse.errors import Finding, UsageError
+from onnxfuse.errors import UsageError
 from onnxfuse.interface import Interface, Port
 
-Feeds = dict[str, Any]  # input name → ndarray (bytes and strings as object arrays), or a list of them for a sequence
-Binding = Mapping[str, int]  # key of a free dimension → size; "<input>=" → value of an integer scalar
+Binding = Mapping[str, int]  # key of a free dimension → size; "<input>=" → the value of all elements of that input
 
 # Sizes to try, most common first, by what the dimension seems to be. They are small because verification needs many
 # values, not large ones; 224, 299, 640 … are what networks with fixed position tables were exported for.
@@ -36,6 +30,7 @@ _SIZES: Mapping[str, tuple[int, ...]] = {
     "past": (0, 16, 1, 128),  # keys already in a cache
     "rate": (16000, 8000, 22050, 44100, 1),  # samples per second
     "scalar": (1, 0, 2, 16000, 16, 64),
+    "switch": (1, 0),
 }
 # Tried first to measure time. An empty cache, which costs nothing, is not what a decoder works with.
 _TYPICAL: Mapping[str, tuple[int, ...]] = {"spatial": (224, 640), "sequence": (128,), "past": (128,)}
@@ -46,36 +41,15 @@ _NAMES = (
     ("channel", r"channel|^c$"),
     ("sequence", r"seq|len|time|frame|token|^(t|s|l)$"),
 )
-_ORDER = ("batch", "channel", "past", "spatial", "volume", "sequence", "rate", "scalar")
-_TRIALS = 200
-_LARGEST = 1 << 28  # elements of one input, 1 GiB in float32
-_WORDS = ("0", "1", "-2", "3.5")  # strings; some models turn them into numbers
-_FEEDABLE = {
-    "FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16", "FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2", "FLOAT8E5M2FNUZ",
-    "COMPLEX64", "COMPLEX128", "BOOL", "STRING",
-    "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64",
+_ORDER = ("batch", "channel", "past", "spatial", "volume", "sequence", "rate", "scalar", "switch")
+_INTEGERS = {
+    TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64,
+    TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64,
+    TensorProto.INT4, TensorProto.UINT4, TensorProto.INT2, TensorProto.UINT2,
 }  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """How data is drawn: floats normal × scale, or in [½, 1); integers in [low, high); masks all one or random."""
-
-    name: str
-    scale: float
-    positive: bool
-    low: int
-    high: int
-    full_masks: bool
-
-
-NORMAL = Kind("normal", 1.0, False, 0, 2, True)
-WIDE = Kind("wide", 3.0, False, 0, 8, False)  # beyond the bounds of a ReLU6 or a HardSwish
-SCALED = Kind("scaled", 3.0, False, 0, 2, False)  # where ids up to 7 are too many
-WIDER = Kind("wider", 8.0, False, 0, 2, False)
-WIDEST = Kind("widest", 64.0, False, 0, 2, False)
-SIGNED = Kind("signed", 1.0, False, -8, 8, False)
-POSITIVE = Kind("positive", 1.0, True, 1, 3, False)  # for roots, logarithms, thresholds and sizes
+_TRIALS = 200
+_UNIFORM = 10  # bindings that are tried with one number in all integers
+_COMBINED = 3  # switches of which every combination is tried
 
 
 def candidates(interface: Interface, dims: Mapping[str, int], *, typical: bool = False) -> Iterator[Binding]:
@@ -88,6 +62,14 @@ def candidates(interface: Interface, dims: Mapping[str, int], *, typical: bool =
     sizes = {role: _choices(role, typical) for role in sorted(set(open_keys.values()), key=_ORDER.index)}
     for chosen in _trials(sizes):
         yield {k: chosen[role] for k, role in open_keys.items()} | fixed
+
+
+def uniform(interface: Interface, dims: Mapping[str, int], *, typical: bool = False) -> Iterator[Binding]:
+    """The likeliest bindings, with every integer 0 and then with every integer 1, at most 20; of no integers none."""
+    whole = [p for p in interface.required if is_integer(p.dtype)]
+    for value in (0, 1) if whole else ():
+        for binding in islice(candidates(interface, dims, typical=typical), _UNIFORM):
+            yield {**binding, **{f"{port.name}=": value for port in whole}}
 
 
 def resolve(interface: Interface, dims: Mapping[str, int]) -> dict[str, int]:
@@ -109,8 +91,8 @@ def resolve(interface: Interface, dims: Mapping[str, int]) -> dict[str, int]:
         raise UsageError(f"no input has a free dimension '{unknown[0]}'; free dimensions: {free}")
     found: dict[str, int] = {}
     for name, given in dims.items():
-        if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given < 2**31:
-            raise UsageError(f"dimension '{name}' is {given!r}; give a whole number from 1 to 2147483647")
+        if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < 2**31:
+            raise UsageError(f"dimension '{name}' is {given!r}; give a whole number from 0 to 2147483647")
         if keys[name] in found:
             raise UsageError(f"dimension '{keys[name]}' is given twice, the second time as '{name}'")
         found[keys[name]] = given
@@ -119,7 +101,7 @@ def resolve(interface: Interface, dims: Mapping[str, int]) -> dict[str, int]:
 
 def variants(interface: Interface, dims: Mapping[str, int], base: Binding) -> Iterator[Binding]:
     """Other bindings near one that runs: another batch size, all sizes larger, sizes that differ from each other, other
-    scalars and another number of channels."""
+    scalars and another number of channels; see also `switched`."""
     fixed = resolve(interface, dims)
     keys = {k: role for k, role in _roles(interface).items() if k not in fixed}
     grow = {"batch": 2, "spatial": 32, "volume": 8, "sequence": 5, "past": 3}
@@ -137,49 +119,29 @@ def variants(interface: Interface, dims: Mapping[str, int], base: Binding) -> It
         yield {**base, **others}
 
 
+def switched(interface: Interface, base: Binding) -> Iterator[Binding]:
+    """Bindings that may take other branches of an If: other values of the boolean scalars, 0 as the integer ones.
+
+    Of up to three booleans every combination, of more each alone and all, at most 8.
+    """
+    roles = _roles(interface)
+    keys = [k for k, role in roles.items() if role == "switch" and k in base]
+    changes: list[tuple[str, ...]] = [(key,) for key in keys[:7]]
+    if len(keys) <= _COMBINED:
+        changes += [some for n in range(2, len(keys) + 1) for some in combinations(keys, n)]
+    else:
+        changes.append(tuple(keys))
+    for change in changes:
+        yield {**base, **{key: 1 - base[key] for key in change}}
+    numbers = [k for k, role in roles.items() if role == "scalar" and base.get(k, 0)]
+    if numbers:
+        yield {**base, **dict.fromkeys(numbers, 0)}
+
+
 def free_dims(interface: Interface) -> list[str]:
     """The keys of the free dimensions, in the order of the inputs; of a sum those of its parts."""
     dims = [d for port in interface.required for d in port.shape if isinstance(d, str)]
     return list(dict.fromkeys(t for d in dims for t in ir.summands(d) if isinstance(t, str)))
-
-
-def make(
-    interface: Interface, binding: Binding, kind: Kind, seed: int = 0, *, draw: int = 0, override: Kind | None = None
-) -> Feeds:
-    """Data for every required input; with `override` for the float overridable initializers too, of that kind.
-
-    The numbers depend on the arguments and the input's position alone, not on the machine. Raises Finding for an
-    input that cannot be fed (a map, a sub-byte tensor).
-    """
-    feeds: Feeds = {}
-    required = {port.name for port in interface.required}
-    for i, port in enumerate(interface.inputs):
-        rng = np.random.Generator(np.random.PCG64([seed, draw, i]))
-        if port.name in required:
-            feeds[port.name] = _draw(port, binding, kind, rng)
-        elif override is not None and port.name in interface.overridable and _can_override(port, binding):
-            feeds[port.name] = _draw(port, binding, override, rng)
-    return feeds
-
-
-def nudge(feeds: Feeds, seed: int = 0, steps: int = 4) -> Feeds:
-    """The same feeds with every float moved by `steps` × its dtype's epsilon, up or down at random.
-
-    A rewrite rounds otherwise in many layers, not only at the inputs: 4 stands for the root of some 16 of them.
-    """
-    rng = np.random.Generator(np.random.PCG64(seed))
-
-    def moved(value: Any) -> Any:
-        if isinstance(value, list):
-            return [moved(v) for v in value]
-        if value.dtype.kind in "biuO":
-            return value
-        wide = value.astype(np.complex128 if value.dtype.kind == "c" else np.float64)
-        eps = float(ml_dtypes.finfo(value.dtype).eps)  # type: ignore[no-untyped-call]
-        step = steps * eps * rng.choice([-1, 1], value.shape)
-        return np.asarray(wide * (1 + step)).astype(value.dtype)
-
-    return {name: moved(value) for name, value in feeds.items()}
 
 
 def size(dim: int | str, binding: Binding) -> int:
@@ -189,12 +151,19 @@ def size(dim: int | str, binding: Binding) -> int:
     return sum(t if isinstance(t, int) else binding[t] for t in ir.summands(dim))
 
 
+def terms(port: Port) -> Iterator[int | str]:
+    """The sizes and keys in the dims of a port."""
+    for dim in port.shape:
+        yield from ir.summands(dim) if isinstance(dim, str) else (dim,)
+
+
 def _roles(interface: Interface) -> dict[str, str]:
     """What each key seems to be, by its name, else by its place; of several places the first in `_ORDER` counts."""
     found: dict[str, str] = {}
     for port in interface.required:
-        if _is_scalar(port):
-            found[f"{port.name}="] = "rate" if re.search(r"rate|^sr$|sampl", port.name.lower()) else "scalar"
+        if is_scalar(port) and port.name not in interface.bounds:
+            is_rate = re.search(r"rate|^sr$|sampl", port.name.lower())
+            found[f"{port.name}="] = "switch" if port.dtype == TensorProto.BOOL else "rate" if is_rate else "scalar"
         for axis, dim in enumerate(port.shape):
             for key in ir.summands(dim) if isinstance(dim, str) else ():
                 if isinstance(key, int):
@@ -209,7 +178,7 @@ def _place(port: Port, axis: int) -> str:
     rank = len(port.shape)
     channels_last = rank >= 4 and port.shape[-1] in (1, 3, 4)
     if axis == 0:
-        alone = rank == 1 and (_is_float(port.dtype) or port.dtype == TensorProto.STRING)
+        alone = rank == 1 and (is_float(port.dtype) or port.dtype == TensorProto.STRING)
         return "sequence" if alone else "batch"
     if rank < 4:
         return "sequence"
@@ -238,54 +207,16 @@ def _trials(sizes: Mapping[str, tuple[int, ...]]) -> Iterator[Mapping[str, int]]
     yield from trials[:_TRIALS]
 
 
-def _is_float(dtype: int) -> bool:
+def is_float(dtype: int) -> bool:
+    """Whether numbers of a dtype are drawn as floats."""
     return dtype in (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
 
-def _can_override(port: Port, binding: Binding) -> bool:
-    """Whether there is data for an overridable initializer; it may have a free dim that no required input has."""
-    terms = (t for d in port.shape if isinstance(d, str) for t in ir.summands(d))
-    return _is_float(port.dtype) and all(isinstance(t, int) or t in binding for t in terms)
+def is_integer(dtype: int) -> bool:
+    """Whether a dtype is one of whole numbers."""
+    return dtype in _INTEGERS
 
 
-def _is_scalar(port: Port) -> bool:
-    return port.dtype in (TensorProto.INT64, TensorProto.INT32) and port.shape in ((), (1,))
-
-
-def _numpy(dtype: int) -> np.dtype:
-    return np.dtype(helper.tensor_dtype_to_np_dtype(dtype))
-
-
-def _draw(port: Port, binding: Binding, kind: Kind, rng: np.random.Generator) -> Any:
-    if port.kind == "other" or TensorProto.DataType.Name(port.dtype) not in _FEEDABLE:
-        raise Finding(f"input '{port.name}' of type {port.type} cannot be fed by onnxruntime's Python interface")
-    shape = tuple(size(d, binding) for d in port.shape)
-    if port.kind == "sequence":
-        return [_array(port, shape, binding, kind, rng) for _ in range(2)]
-    return _array(port, shape, binding, kind, rng)
-
-
-def _array(port: Port, shape: tuple[int, ...], binding: Binding, kind: Kind, rng: np.random.Generator) -> np.ndarray:
-    if math.prod(shape) > _LARGEST:
-        raise Finding(f"input '{port.name}' would have {math.prod(shape):,} elements; give smaller sizes with --dim")
-    if port.dtype == TensorProto.STRING:
-        return np.array(rng.choice(_WORDS, shape), dtype=object)
-    dtype = _numpy(port.dtype)
-    is_mask = "mask" in port.name.lower() and kind.full_masks
-    if dtype.kind == "b":
-        return np.ones(shape, bool) if is_mask else rng.integers(0, 2, shape).astype(bool)
-    if dtype.kind in "iu":
-        if _is_scalar(port):
-            return np.full(shape, binding[f"{port.name}="], dtype)
-        if "mask" in port.name.lower():
-            return np.ones(shape, dtype) if is_mask else rng.integers(0, 2, shape).astype(dtype)
-        if dtype.itemsize == 1 and len(shape) > 2:  # an image
-            info = np.iinfo(dtype)
-            return rng.integers(info.min, info.max + 1, shape).astype(dtype)
-        low = kind.low if dtype.kind == "i" else max(kind.low, 0)
-        return rng.integers(low, kind.high, shape).astype(dtype)
-
-    def real() -> np.ndarray:
-        return np.asarray((rng.random(shape) + 1) / 2 if kind.positive else rng.standard_normal(shape) * kind.scale)
-
-    return (real() + 1j * real() if dtype.kind == "c" else real()).astype(dtype)
+def is_scalar(port: Port) -> bool:
+    """Whether an input is one boolean or one whole number that may be a size, a rate or a position."""
+    return port.dtype in (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL) and port.shape in ((), (1,))
