@@ -137,7 +137,7 @@ def test_both_values_of_a_boolean_are_tried(face):
     base = found(one, lambda _s, _f: True)
     assert fd.make(one, base, fd.NORMAL)["c"]
     assert [fd.make(one, other, fd.NORMAL)["c"] for other in fd.switched(one, base)] == [False]
-    three = face("bool a, bool[1] b, bool c")
+    three = face("bool a, bool[1] b, bool[1,1] c")
     base = found(three, lambda _s, _f: True)
     taken = [(b["a="], b["b="], b["c="]) for b in (base, *fd.switched(three, base))]
     assert len(taken) == 8 == len(set(taken))

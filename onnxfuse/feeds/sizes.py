@@ -220,4 +220,6 @@ def is_integer(dtype: int) -> bool:
 
 def is_scalar(port: Port) -> bool:
     """Whether an input is one boolean or one whole number that may be a size, a rate or a position."""
-    return port.dtype in (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL) and port.shape in ((), (1,))
+    if port.dtype == TensorProto.BOOL:
+        return port.kind == "tensor" and all(d == 1 for d in port.shape)
+    return port.dtype in (TensorProto.INT64, TensorProto.INT32) and port.shape in ((), (1,))

@@ -64,9 +64,8 @@ def archive(path: Path, name: str, interface: Interface) -> dict[str, np.ndarray
         for info in opened.infolist():
             key = info.filename.removesuffix(".npy")
             if key == info.filename or key in members:
-                raise UsageError(
-                    f"{name}: {info.filename!r} in it is {'twice there' if key in members else 'no array'}"
-                )
+                problem = "is there twice" if key in members else "is no array"
+                raise UsageError(f"{name}: {info.filename!r} {problem}")
             members[key] = info
         names_checked(name, members, interface)
         found = {}
@@ -83,9 +82,7 @@ def _read(file: IO[bytes], size: int, name: str, port: Port) -> np.ndarray:
     reader: Any = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
     shape, fortran, dtype = reader(head, max_header_size=_HEADER)
     if dtype.hasobject:
-        raise UsageError(
-            f"{name}: input '{port.name}' is pickled, and pickles are not read; save it as text or numbers"
-        )
+        raise UsageError(f"{name}: input '{port.name}' is pickled; no pickle is read, save it as text or numbers")
     fits(name, port, dtype, shape)
     count = math.prod(shape)
     length = count * dtype.itemsize
