@@ -38,7 +38,6 @@ LEVELS = {
 # onnxruntime takes and gives tensors of the types that numpy itself lacks as OrtValues only; some are packed.
 _FOREIGN = re.compile(r"bfloat16|float8|float4|int4|int2\b")
 _BITS = {"INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4, "INT2": 2, "UINT2": 2}
-_NORMAL_TRIES, _POSITIVE_TRIES = 160, 20  # data is seldom what a model refuses
 _PATIENCE = 8  # further tries for inputs with a finite output, once some run
 
 
@@ -198,18 +197,20 @@ def find_feeds(
     *,
     typical: bool = False,
     check: Callable[[fd.Binding], None] = lambda _: None,
+    most: int = 200,
 ) -> tuple[fd.Binding, fd.Feeds, Outputs]:
     """The first sizes and data under which a model runs and an output has finite elements, else under which it runs.
 
-    Tried are at most 200: normal data at many sizes, then positive data, then 0 and 1 as every integer.
+    Tried are at most `most` times: normal data at many sizes, then positive data, then 0 and 1 as every integer.
     check: raises OutOfMemory for sizes that do not fit in memory; they are not tried.
     Raises UsageError for an unknown key in `dims`, Finding where nothing runs, OutOfMemory where nothing else fits.
     """
+    few = most // 10  # data is seldom what a model refuses
     likely, uniform = partial(fd.candidates, interface, dims), partial(fd.uniform, interface, dims)
     trials = chain(
-        ((binding, fd.NORMAL) for binding in islice(likely(typical=typical), _NORMAL_TRIES)),
-        ((binding, fd.POSITIVE) for binding in islice(likely(typical=typical), _POSITIVE_TRIES)),
-        ((binding, fd.NORMAL) for binding in uniform(typical=typical)),
+        ((binding, fd.NORMAL) for binding in islice(likely(typical=typical), most - 2 * few)),
+        ((binding, fd.POSITIVE) for binding in islice(likely(typical=typical), few)),
+        ((binding, fd.NORMAL) for binding in uniform(few // 2, typical=typical)),
     )
     tried, last, poor, patience = 0, "", None, _PATIENCE
     lacking: OutOfMemory | None = None

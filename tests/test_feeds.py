@@ -126,6 +126,10 @@ def test_the_search_ends_after_200_attempts(face):
     with pytest.raises(Finding, match=r"could not generate valid inputs \(200 attempts\)"):
         found(face("float[N,3,H,W] x, float[A,B] w, float[past] p, int64[S] i"), lambda s, _: tried.append(s))
     assert len(tried) == 200
+    few = face("float[N,3,H,W] x, float[A,B] w, int64[64] i")
+    with pytest.raises(Finding, match=r"could not generate valid inputs \(20 attempts\)"):
+        found(few, lambda *_: False, most=20)  # for a model that is slow
+    assert found(few, lambda s, f: not f["i"].any(), most=20)["i="] == 0
 
 
 def test_both_values_of_a_boolean_are_tried(face):
@@ -133,7 +137,7 @@ def test_both_values_of_a_boolean_are_tried(face):
     base = found(one, lambda _s, _f: True)
     assert fd.make(one, base, fd.NORMAL)["c"]
     assert [fd.make(one, other, fd.NORMAL)["c"] for other in fd.switched(one, base)] == [False]
-    three = face("bool a, bool[1] b, bool c")
+    three = face("bool a, bool[1] b, bool[1,1] c")
     base = found(three, lambda _s, _f: True)
     taken = [(b["a="], b["b="], b["c="]) for b in (base, *fd.switched(three, base))]
     assert len(taken) == 8 == len(set(taken))

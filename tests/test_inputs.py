@@ -192,6 +192,15 @@ def test_other_ways_to_store_an_array(tmp_path: Path) -> None:
     assert example.feeds["k"].shape == () and example.feeds["b"].dtype == bool
 
 
+def test_arrays_larger_than_what_is_read_at_first(tmp_path: Path) -> None:
+    numbers = np.arange(300_000, dtype=np.float32).reshape(-1, 3)
+    np.savez_compressed(tmp_path / "a.npz", x=numbers)
+    np.save(tmp_path / "a.npy", numbers)
+    for name in ("a.npz", "a.npy"):
+        (example,) = inputs.load(tmp_path / name, face("float[N,3] x"))
+        assert np.array_equal(example.feeds["x"], numbers)
+
+
 def test_text(tmp_path: Path) -> None:
     known = face("string[N] s")
     np.savez(tmp_path / "u.npz", s=np.array(["a", "größe"]))
@@ -239,6 +248,7 @@ HOSTILE = {
     "deep brackets": (header("(" * 9000 + ")" * 9000), ["damaged"]),
     "a structured dtype": (header("(1, 3)", "<f4', 'x"), ["damaged"]),
     "an unknown version": (b"\x93NUMPY\x09\x00" + bytes(100), ["damaged"]),
+    "a header of gigabytes": (b"\x93NUMPY\x02\x00" + struct.pack("<I", 2**31) + bytes(1000), ["damaged"]),
     "no array": (b"hello", ["damaged"]),
     "nothing": (b"", ["damaged"]),
     "text of no length": (header(f"({2**27}, 3)", "<U0"), ["text"]),

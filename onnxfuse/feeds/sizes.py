@@ -48,7 +48,6 @@ _INTEGERS = {
     TensorProto.INT4, TensorProto.UINT4, TensorProto.INT2, TensorProto.UINT2,
 }  # fmt: skip
 _TRIALS = 200
-_UNIFORM = 10  # bindings that are tried with one number in all integers
 _COMBINED = 3  # switches of which every combination is tried
 
 
@@ -64,11 +63,13 @@ def candidates(interface: Interface, dims: Mapping[str, int], *, typical: bool =
         yield {k: chosen[role] for k, role in open_keys.items()} | fixed
 
 
-def uniform(interface: Interface, dims: Mapping[str, int], *, typical: bool = False) -> Iterator[Binding]:
-    """The likeliest bindings, with every integer 0 and then with every integer 1, at most 20; of no integers none."""
+def uniform(
+    interface: Interface, dims: Mapping[str, int], most: int = 10, *, typical: bool = False
+) -> Iterator[Binding]:
+    """The `most` likeliest bindings with every integer 0, then with every integer 1; of no integers none."""
     whole = [p for p in interface.required if is_integer(p.dtype)]
     for value in (0, 1) if whole else ():
-        for binding in islice(candidates(interface, dims, typical=typical), _UNIFORM):
+        for binding in islice(candidates(interface, dims, typical=typical), most):
             yield {**binding, **{f"{port.name}=": value for port in whole}}
 
 
@@ -219,4 +220,6 @@ def is_integer(dtype: int) -> bool:
 
 def is_scalar(port: Port) -> bool:
     """Whether an input is one boolean or one whole number that may be a size, a rate or a position."""
-    return port.dtype in (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL) and port.shape in ((), (1,))
+    if port.dtype == TensorProto.BOOL:
+        return port.kind == "tensor" and all(d == 1 for d in port.shape)
+    return port.dtype in (TensorProto.INT64, TensorProto.INT32) and port.shape in ((), (1,))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import stat
@@ -63,9 +64,8 @@ def archive(path: Path, name: str, interface: Interface) -> dict[str, np.ndarray
         for info in opened.infolist():
             key = info.filename.removesuffix(".npy")
             if key == info.filename or key in members:
-                raise UsageError(
-                    f"{name}: {info.filename!r} in it is {'twice there' if key in members else 'no array'}"
-                )
+                problem = "is there twice" if key in members else "is no array"
+                raise UsageError(f"{name}: {info.filename!r} {problem}")
             members[key] = info
         names_checked(name, members, interface)
         found = {}
@@ -77,22 +77,22 @@ def archive(path: Path, name: str, interface: Interface) -> dict[str, np.ndarray
 
 def _read(file: IO[bytes], size: int, name: str, port: Port) -> np.ndarray:
     """The array of an open .npy file of so many bytes, for an input that it fits."""
-    version = npy.read_magic(file)
+    head = io.BytesIO(file.read(_HEADER))  # a header may say that it has gigabytes
+    version = npy.read_magic(head)
     reader: Any = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-    shape, fortran, dtype = reader(file, max_header_size=_HEADER)
+    shape, fortran, dtype = reader(head, max_header_size=_HEADER)
     if dtype.hasobject:
-        raise UsageError(
-            f"{name}: input '{port.name}' is pickled, and pickles are not read; save it as text or numbers"
-        )
+        raise UsageError(f"{name}: input '{port.name}' is pickled; no pickle is read, save it as text or numbers")
     fits(name, port, dtype, shape)
     count = math.prod(shape)
     length = count * dtype.itemsize
     most = _MOST_STRINGS if dtype.kind in "SU" else fd.LARGEST
     if count > most or length > _MOST_BYTES:
         raise UsageError(f"{name}: input '{port.name}' has {count:,} elements; at most {most:,} are read")
-    if size - file.tell() != length:
+    if size - head.tell() != length:
         raise UsageError(f"{name}: input '{port.name}' is cut off or damaged: {size} bytes do not hold its elements")
-    data = file.read(length)
+    data = head.read()
+    data += file.read(length - len(data)) if len(data) < length else b""
     if len(data) != length:
         raise UsageError(f"{name}: input '{port.name}' is cut off")
     array = np.frombuffer(data, dtype) if length else np.empty(count, dtype)
