@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from onnxfuse.interface import Interface, Port
 Feeds = dict[str, Any]
 
 LARGEST = 1 << 28  # elements of one input, 1 GiB in float32
+_BLOCK = 1 << 20  # elements that are drawn or moved at a time
 _FARTHEST = 1 << 31  # from 0, of numbers inside bounds
 _WORDS = ("0", "1", "-2", "3.5")  # strings; some models turn them into numbers
 _FEEDABLE = {
@@ -85,12 +86,22 @@ def nudge(feeds: Feeds, seed: int = 0, steps: int = 4) -> Feeds:
             return [moved(v) for v in value]
         if value is None or value.dtype.kind in "biuO" or "int" in value.dtype.name:
             return value
-        wide = value.astype(np.complex128 if value.dtype.kind == "c" else np.float64)
-        eps = float(ml_dtypes.finfo(value.dtype).eps)  # type: ignore[no-untyped-call]
-        step = steps * eps * rng.choice([-1, 1], value.shape)
-        return np.asarray(wide * (1 + step)).astype(value.dtype)
+        step = steps * float(ml_dtypes.finfo(value.dtype).eps)  # type: ignore[no-untyped-call]
+        wide = np.complex128 if value.dtype.kind == "c" else np.float64
+        made = np.empty_like(value)
+        source, target = value.reshape(-1), made.reshape(-1)
+        for block in _blocks(value.size):
+            part = source[block].astype(wide)
+            target[block] = part * (1 + step * rng.choice([-1, 1], part.shape))
+        return made
 
     return {name: moved(value) for name, value in feeds.items()}
+
+
+def _blocks(count: int) -> Iterator[slice]:
+    """Parts of a large array: in double precision the whole would take several times its memory."""
+    for start in range(0, count, _BLOCK):
+        yield slice(start, min(start + _BLOCK, count))
 
 
 def _can_override(port: Port, binding: Binding) -> bool:
@@ -130,10 +141,14 @@ def _array(
     if uses:
         return rng.integers(*_limits(uses, shape, binding, kind, np.dtype(np.int64)), shape).astype(dtype)
 
-    def real() -> np.ndarray:
-        return np.asarray((rng.random(shape) + 1) / 2 if kind.positive else rng.standard_normal(shape) * kind.scale)
-
-    return (real() + 1j * real() if dtype.kind == "c" else real()).astype(dtype)
+    made = np.empty(shape, dtype)
+    flat = made.reshape(-1)
+    for part in ("real", "imag") if dtype.kind == "c" else (None,):
+        values = getattr(flat, part) if part else flat
+        for block in _blocks(flat.size):
+            n = block.stop - block.start
+            values[block] = (rng.random(n) + 1) / 2 if kind.positive else rng.standard_normal(n) * kind.scale
+    return made
 
 
 def _whole(
