@@ -16,6 +16,8 @@ from onnxfuse import ir, storage
 class Port:
     """An input or output: its type as text ("float[N,3]"), and for a tensor its dtype and dims (keys for free ones).
 
+    In the text a symbol that does not read like a name is in quotes: "float['2',3]" is no "float[2,3]".
+
     kind: "tensor", "sequence" or "optional" of tensors, "other" for what cannot be fed.
     """
 
@@ -107,10 +109,17 @@ def _port(info: onnx.ValueInfoProto) -> Port:
     name = TensorProto.DataType.Name(dtype).lower() if known_dtype else f"dtype {dtype}"
     if not inner.tensor_type.HasField("shape"):  # no rank said: two dimensions are tried
         return Port(info.name, text.format(name), kind, dtype, (f"{info.name}.0", f"{info.name}.1"))
-    dims = ",".join(str(d.dim_value) if d.HasField("dim_value") else d.dim_param for d in declared.dim)
+    dims = ",".join(map(_dim_text, declared.dim))
     known = ir.read_type(onnx.ValueInfoProto(name=info.name, type=inner)).dims or ()
     shape = tuple(f"{info.name}.{axis}" if d is None else d for axis, d in enumerate(known))
     return Port(info.name, text.format(f"{name}[{dims}]"), kind, dtype, shape)
+
+
+def _dim_text(dim: onnx.TensorShapeProto.Dimension) -> str:
+    if dim.HasField("dim_value"):
+        return str(dim.dim_value)
+    name: str = dim.dim_param
+    return name if not name or len(ir.summands(name)) > 1 else ir.printed(name)
 
 
 _COARSE: dict[int, float] = {TensorProto.BFLOAT16: 2.0**-7, TensorProto.FLOAT16: 2.0**-10}

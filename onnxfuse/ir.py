@@ -18,6 +18,8 @@ from onnx import AttributeProto as A
 from onnxfuse.errors import ModelError
 
 _SUMMAND = re.compile(r"\w+")
+_NUMBER = re.compile(r"[0-9]{1,9}")
+_NAME = re.compile(r"[A-Za-z_][\w.]*")
 _MOST_SUMMANDS = 16
 
 Attribute = Any  # int | float | str | bytes | tuple of those | onnx.TensorProto | Graph | (other protos, as they are)
@@ -41,7 +43,7 @@ class ValueType:
     """A declared type: ONNX dtype enum (0 = not a tensor or not said) and dims (None = rank not said).
 
     A dim is an int, a `dim_param` string, or None where nothing usable is said (absent, negative, "" or "?"). A
-    `dim_param` that is a number is that number.
+    `dim_param` is a symbol even where it reads like a number ("2", "1+1").
     """
 
     dtype: int
@@ -141,21 +143,25 @@ def read_node(proto: onnx.NodeProto) -> Node:
 def _dim(d: onnx.TensorShapeProto.Dimension) -> int | str | None:
     if d.HasField("dim_value"):
         return d.dim_value if d.dim_value >= 0 else None
-    terms = summands(d.dim_param)
-    if len(terms) > 1:
-        return d.dim_param
-    return terms[0] if terms[0] not in ("", "?") else None
+    return d.dim_param if d.dim_param not in ("", "?") else None
 
 
 def summands(name: str) -> tuple[int | str, ...]:
     """The symbols and numbers of which a `dim_param` such as "past + seq" or "N + 1" is the sum.
 
-    Exporters name so what a decoder concatenates. Any other text is one symbol, and a very long sum, too.
+    Exporters name so what a decoder concatenates. Any other text is one symbol: also a very long sum, and a number or a
+    sum of numbers alone ("2", "1+1"), as runtimes take every `dim_param` for a name.
     """
     parts = [part.strip() for part in name.split("+")] if "+" in name else [name]
-    if len(parts) > 1 and not (len(parts) <= _MOST_SUMMANDS and all(map(_SUMMAND.fullmatch, parts))):
+    if len(parts) == 1 or len(parts) > _MOST_SUMMANDS or not all(map(_SUMMAND.fullmatch, parts)):
         return (name,)
-    return tuple(int(p) if p.isdecimal() and len(p) < 10 else p for p in parts)
+    terms = tuple(int(p) if _NUMBER.fullmatch(p) else p for p in parts)
+    return terms if any(isinstance(t, str) for t in terms) else (name,)
+
+
+def printed(symbol: str) -> str:
+    """A symbol as formulas and types show it: "N" as it is, what does not read like a name in quotes ("'2'")."""
+    return symbol if _NAME.fullmatch(symbol) else repr(symbol)
 
 
 def axis_names(
