@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx
 from onnx import TensorProto
 
-from onnxfuse import ir, storage
+from onnxfuse import ir, ordering, storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def _steps(model: onnx.ModelProto, step: float) -> dict[str, float]:
     own = {function.name for function in model.functions}
     seen = {t.name: _COARSE.get(t.data_type, 0.0) for t in graph.initializer}
     seen |= {v.name: _COARSE.get(v.type.tensor_type.elem_type, 0.0) for v in graph.input}
-    for node in graph.node:
+    for node in ordering.sorted_nodes(graph.node):
         inside = step if node.op_type in ir.WITH_BODIES or node.op_type in own else _step(node)
         reached = max((seen.get(name, 0.0) for name in node.input), default=0.0)
         for name in node.output:

@@ -277,3 +277,26 @@ def messages(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
         if node.op_type in WITH_BODIES:
             for attribute in node.attribute:
                 yield from messages(attribute.g.node)
+
+
+def bodies(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    """The messages of the graphs in a node's attributes."""
+    if node.op_type not in WITH_BODIES and not node.domain:
+        return []
+    found = [a.g for a in node.attribute if a.type == A.GRAPH]
+    return found + [g for a in node.attribute if a.type == A.GRAPHS for g in a.graphs]
+
+
+def defined(graph: onnx.GraphProto) -> list[str]:
+    """The names that a graph gives: inputs, initializers, and outputs of its own nodes; not those of its bodies."""
+    stored = (*graph.initializer, *(s.values for s in graph.sparse_initializer))
+    return [*(v.name for v in (*graph.input, *stored)), *(name for n in graph.node for name in n.output if name)]
+
+
+def read_outside(graph: onnx.GraphProto) -> set[str]:
+    """The names that a body, and the bodies in it, take from the graphs around it."""
+    names = {name for node in graph.node for name in node.input} | {v.name for v in graph.output} | {""}
+    for node in graph.node:
+        for body in bodies(node):
+            names |= read_outside(body)
+    return names - {"", *defined(graph)}

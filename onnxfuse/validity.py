@@ -2,8 +2,8 @@
 
 Refused is what onnx's checker refuses, less what runtimes take and an edit cannot harm: a graph without a name, doubled
 metadata keys, an output without a type, inputs and outputs of unknown rank, initializers that are no inputs before
-IR 4, opset imports before IR 3, and no opset import for onnxruntime's own domains. Nodes out of order, names defined
-twice, unknown operators and attributes are refused: no rewrite could be trusted there.
+IR 4, opset imports before IR 3, and no opset import for onnxruntime's own domains. Nodes out of order (`Model.load`
+sorts them), names defined twice, unknown operators and attributes are refused: no rewrite could be trusted there.
 """
 
 from __future__ import annotations
