@@ -84,6 +84,7 @@ class Ref:
 class Program:
     """A whole model: the main graph, its functions by (domain, name, overload), opset versions by domain.
 
+    Functions of the default domain are left out: onnxruntime runs its own operator of that name, or nothing.
     overridable: initializers of the main graph that a caller may replace, as they are inputs too. Before IR version 4
     every initializer had to be one, and runtimes take them for constants.
     """
@@ -130,6 +131,11 @@ def _attribute(a: A) -> Attribute:
 def domain(name: str) -> str:
     """The operator domain in its normal spelling: "ai.onnx" and "" are one domain."""
     return "" if name == "ai.onnx" else name
+
+
+def opsets(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
+    """Opset versions by domain. Of several imports of one domain the last one counts, as in onnxruntime."""
+    return {domain(o.domain): o.version for o in imports}
 
 
 def read_node(proto: onnx.NodeProto) -> Node:
@@ -215,7 +221,7 @@ def read_function(proto: onnx.FunctionProto) -> Function:
         tuple(proto.input),
         tuple(proto.output),
         tuple(map(read_node, proto.node)),
-        {domain(o.domain): o.version for o in proto.opset_import},
+        opsets(proto.opset_import),
         {a.name: _attribute(a) for a in proto.attribute_proto},
     )
 
@@ -231,8 +237,8 @@ def read(proto: onnx.ModelProto, base_dir: Path | None = None) -> Program:
             raise ModelError(f"node '{node.name}' ({node.op_type}) takes an attribute from a function and is in none")
     return Program(
         graph,
-        {(domain(f.domain), f.name, f.overload): read_function(f) for f in proto.functions},
-        {domain(o.domain): o.version for o in proto.opset_import},
+        {(f.domain, f.name, f.overload): read_function(f) for f in proto.functions if domain(f.domain)},
+        opsets(proto.opset_import),
         base_dir,
         frozenset(graph.inputs.keys() & graph.initializers.keys() if proto.ir_version >= 4 else ()),
     )

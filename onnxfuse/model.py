@@ -86,7 +86,7 @@ class Model:
     @property
     def opsets(self) -> Mapping[str, int]:
         """Imported opset versions by domain; "" is ai.onnx."""
-        return {ir.domain(o.domain): o.version for o in self.proto.opset_import}
+        return ir.opsets(self.proto.opset_import)
 
     def pinned(self) -> frozenset[str]:
         """Value names that something outside the graph refers to: quantization annotations, training information."""
