@@ -2,9 +2,10 @@
 
 Refused is what onnx's checker refuses, less what runtimes take and an edit cannot harm: a graph without a name, doubled
 metadata keys, an output without a type, inputs and outputs of unknown rank, initializers that are no inputs before
-IR 4, opset imports before IR 3, no opset import for onnxruntime's own domains, and "ai.onnx" for the default domain in
-the main graph (onnxruntime does not take it in bodies and functions). Nodes out of order (`Model.load` sorts them),
-names defined twice, unknown operators and attributes are refused: no rewrite could be trusted there.
+IR 4, opset imports before IR 3, no opset import for onnxruntime's own domains, its own operators in the default domain,
+and "ai.onnx" for that domain in the main graph (onnxruntime does not take it in bodies and functions). Nodes out of
+order (`Model.load` sorts them), names defined twice, unknown operators and attributes are refused: no rewrite could be
+trusted there.
 """
 
 from __future__ import annotations
@@ -29,6 +30,12 @@ from onnxfuse.errors import ModelError
 from onnxfuse.storage import serialized, tensors, utf8
 
 _RUNTIME_DOMAINS = ("com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc")  # onnxruntime imports them itself
+# What onnxruntime runs under a name of the default domain, at opsets where ONNX has no such operator. Its optimizers
+# write the first two. In functions it does not take them: some end the process.
+_RUNTIME_OPERATORS = (
+    "SimplifiedLayerNormalization", "LayerNormalization", "MeanVarianceNormalization", "ThresholdedRelu",
+    "MemcpyFromHost", "MemcpyToHost",
+)  # fmt: skip
 _VARIADIC = ("Concat", "Einsum", "Max", "Mean", "Min", "SequenceConstruct", "Sum")  # onnxruntime ends the process
 _CHECKED_FROM = 4  # IR version: the checker's older rules only bind names that runtimes do not need
 
@@ -134,6 +141,9 @@ def _checkable(proto: onnx.ModelProto) -> onnx.ModelProto:
     for node in copy.graph.node:
         if node.domain and not ir.domain(node.domain):
             node.domain = ""
+    for node in ir.messages(copy.graph.node):
+        if node.op_type in _RUNTIME_OPERATORS and not node.domain and not defs.has(node.op_type, imported.get("", 1)):
+            node.domain = _RUNTIME_DOMAINS[0]  # of which the checker knows no operator
     for tensor in tensors.walk(copy):
         if tensor.data_location == TensorProto.EXTERNAL:  # its bytes were checked by `storage.read`
             tensor.ClearField("external_data")

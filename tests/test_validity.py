@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import everywhere
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 from onnx import parser
 from support import ops, optimized, run
 
 import onnxfuse
+from onnxfuse import ir
 from onnxfuse.errors import ModelError
 from onnxfuse.facts import infer
 from onnxfuse.model import Model
@@ -122,3 +126,114 @@ def test_new_nodes_of_other_domains_are_imported_beside_either_spelling() -> Non
     assert ops(optimized(model, target="ort-cuda").model) == ["onnxfuse::ReluMaxPool"]
     feeds = [{"x": np.linspace(-1, 1, n * 128, dtype=np.float32).reshape(n, 2, 8, 8)} for n in (1, 2)]
     everywhere.assert_same(model, feeds, {"relu_maxpool"})
+
+
+# What onnxruntime 1.32 runs in the default domain and ONNX does not have (at that opset), found by running it:
+# opset, weights, node, dtype and shape of its first output.
+RUNTIME = {
+    "rms norm": (13, "<float[8] s = {1, 2, 3, 4, 5, 6, 7, 8}>", "SimplifiedLayerNormalization (x, s)", 1, (None, 8)),
+    "rms norm with everything": (20, "<float[8] s = {1, 2, 3, 4, 5, 6, 7, 8}>",
+        "SimplifiedLayerNormalization <axis = -1, epsilon = 0.01, stash_type = 1> (x, s)", 1, (None, 8)),
+    "rms norm of another dtype": (17, "<float16[8] s = {1, 1, 1, 1, 1, 1, 1, 2}>",
+        "SimplifiedLayerNormalization (x, s)", 10, (None, 8)),
+    "layer norm": (11, "<float[8] s = {1, 2, 3, 4, 5, 6, 7, 8}, float[8] b = {1, 1, 1, 1, 1, 1, 1, 2}>",
+        "LayerNormalization <axis = -1> (x, s, b)", 1, (None, 8)),
+    "layer norm of another dtype": (16, "<float16[8] s = {1, 1, 1, 1, 1, 1, 1, 2}>", "LayerNormalization (x, s)", 10,
+        (None, 8)),
+    "relu with a threshold": (9, "", "ThresholdedRelu <alpha = 0.5> (x)", 1, (None, 8)),
+    "copy": (17, "", "MemcpyToHost (x)", 1, (None, 8)),
+    "affine": (9, "", "Affine <alpha = 2.0, beta = 0.5> (x)", 1, (None, 8)),
+    "softplus": (9, "", "ParametricSoftplus <alpha = 2.0, beta = 0.5> (x)", 1, (None, 8)),
+    "tanh": (8, "", "ScaledTanh <alpha = 2.0, beta = 0.5> (x)", 1, (None, 8)),
+    "scale": (7, "", "Scale <scale = 2.0> (x)", 1, (None, 8)),
+    "slice": (9, "<int64[1] b = {2}, int64[1] e = {5}, int64[1] a = {1}>", "DynamicSlice (x, b, e, a)", 1, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RUNTIME)
+def test_operators_that_only_onnxruntime_has(name: str) -> None:
+    opset, weights, node, dtype, shape = RUNTIME[name]
+    kind = {1: "float", 10: "float16"}[dtype]
+    model = parser.parse_model(
+        f'<ir_version: 8, opset_import: ["" : {opset}]> g (float[N,8] x) => ({kind}[N,M] y) {weights} '
+        f"{{ h = {node}  p = Tanh(h)  q = Tanh(h)  y = Add(p, q) }}"
+    )
+    everywhere.assert_same(model, FEEDS, {"common_subexpression"})
+    value = infer(Model.load(model).program)["h"]
+    assert value.dtype == dtype
+    if shape is not None:
+        assert value.shape is not None and value.shape[1:] == shape[1:] and str(value.shape[0]) == "N"
+    assert onnxfuse.analyze(model).totals.coverage == 1
+
+
+IMAGE = [{"x": np.linspace(-1, 1, 192 * n, dtype=np.float32).reshape(n, 3, 8, 8)} for n in (1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("node", "size"),
+    [
+        ("MeanVarianceNormalization <across_channels = 0> (x)", "8, 8"),
+        ("MeanVarianceNormalization <across_channels = 1, normalize_variance = 1> (x)", "8, 8"),
+        ("ImageScaler <bias = [1.0, 2.0, 3.0], scale = 2.0> (x)", "8, 8"),
+        ("Crop <border = [1, 2, 1, 1]> (x)", "5, 6"),
+        ("Crop <border = [1, 2, 1, 1], scale = [3, 4]> (x)", "3, 4"),
+    ],
+)
+def test_its_operators_on_images(node: str, size: str) -> None:
+    model = parser.parse_model(
+        f'<ir_version: 8, opset_import: ["" : 8]> g (float[N,3,8,8] x) => (float[N,3,H,W] y) '
+        f"{{ h = {node}  p = Tanh(h)  q = Tanh(h)  y = Add(p, q) }}"
+    )
+    everywhere.assert_same(model, IMAGE, {"common_subexpression"})
+    assert str(infer(Model.load(model).program)["h"].shape) == f"(N, 3, {size})"
+
+
+def test_its_operators_in_a_body_and_in_what_it_writes(tmp_path: Path) -> None:
+    """onnxruntime's own fusion makes the node, and saves the graph of opset 13 with it."""
+    model = parser.parse_model("""<ir_version: 8, opset_import: ["" : 13]> g (float[N,8] x, bool c) => (float[N,8] y)
+        <float two = {2}, float e = {0.00001}, float[8] w = {1, 2, 3, 4, 5, 6, 7, 8}> {
+        a = If (c) <
+          then_branch = t () => (float[N,8] u) { f = Tanh(x)  p = Pow(f, two)  m = ReduceMean <axes = [-1]> (p)
+            s = Add(m, e)  r = Sqrt(s)  d = Div(f, r)  u = Mul(d, w) },
+          else_branch = e () => (float[N,8] v) { v = Neg(x) }>
+        p2 = Pow(a, two)  m2 = ReduceMean <axes = [-1]> (p2)  s2 = Add(m2, e)  r2 = Sqrt(s2)  d2 = Div(a, r2)
+        h = Mul(d2, w)  q1 = Tanh(h)  q2 = Tanh(h)  y = Add(q1, q2) }""")
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.optimized_model_filepath = str(tmp_path / "saved.onnx")
+    options.log_severity_level = 4
+    ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    saved = onnx.load(tmp_path / "saved.onnx")
+    made = [n for n in ir.messages(saved.graph.node) if n.op_type == "SimplifiedLayerNormalization"]
+    assert len(made) == 2 and {n.domain for n in made} <= {"", "ai.onnx"}
+    feeds = [feed | {"c": np.array(taken)} for feed in FEEDS for taken in (True, False)]
+    everywhere.assert_same(saved, feeds, set())
+    everywhere.assert_same(spelled_twice(saved), feeds, {"common_subexpression"})
+
+
+def spelled_twice(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with another output behind: twice the same."""
+    found = onnx.ModelProto()
+    found.CopyFrom(model)
+    for name in ("k1", "k2"):
+        found.graph.node.add(op_type="Exp", input=["y"], output=[name])
+    found.graph.node.add(op_type="Add", input=["k1", "k2"], output=["k"])
+    found.graph.output.add().CopyFrom(model.graph.output[0])
+    found.graph.output[-1].name = "k"
+    return found
+
+
+def test_its_operators_in_a_function_are_refused() -> None:
+    """onnxruntime 1.32 ends the process for some of them."""
+    model = parser.parse_model("""<ir_version: 8, opset_import: ["" : 17, "my" : 1]> g (float[N,8] x) => (float[N,8] y)
+        { y = my.f(x, x) } <domain: "my", opset_import: ["" : 17]> f (X, S) => (Y)
+        { Y = SimplifiedLayerNormalization(X, S) }""")
+    with pytest.raises(ModelError, match="No Op registered for SimplifiedLayerNormalization"):
+        Model.load(model)
+
+
+def test_an_operator_that_nobody_has_stays_refused() -> None:
+    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[N,8] x) => (float[N,8] y) {{ y = {} }}'
+    for node in ("Nothing(x)", "EfficientNMS_TRT(x, x)", "SimplifiedLayerNormalisation(x, x)"):
+        with pytest.raises(ModelError, match="No Op registered"):
+            Model.load(parser.parse_model(text.format(node)))
