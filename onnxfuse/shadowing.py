@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import onnx
@@ -28,10 +28,8 @@ _Undo = list[Callable[[], None]]
 
 def contested(graph: onnx.GraphProto) -> str | None:
     """The first name that a body hides and another body of the same node reads from outside; None without one."""
-    for body, node, around in _bodies(graph):
-        hiding = _hiding(body, around)
-        read = set().union(*map(ir.read_outside, ir.bodies(node))) if hiding else set()
-        if found := next((name for name in hiding if name in read), None):
+    for body, read, around in _bodies(graph):
+        if found := next((name for name in _hiding(body, around) if name in read()), None):
             return found
     return None
 
@@ -44,11 +42,12 @@ def rename(graph: onnx.GraphProto) -> dict[str, str]:
     if contested(graph) is not None:
         return {}
     taken: set[str] = set()
+    last: dict[str, int] = {}
     renamed: dict[str, str] = {}
     for body, _, around in _bodies(graph):
         if hiding := _hiding(body, around):
             taken = taken or _all_names(graph)
-            names = {name: _fresh(name, taken) for name in hiding}
+            names = {name: _fresh(name, taken, last) for name in hiding}
             renamed |= {new: old for old, new in names.items()}
             _substitute(body, names, [])
     return renamed
@@ -63,10 +62,10 @@ def original(graph: onnx.GraphProto, renamed: Mapping[str, str]) -> Iterator[Non
     """
     undo: _Undo = []
     try:
-        for body, node, around in _bodies(graph) if renamed else ():
+        for body, read, around in _bodies(graph) if renamed else ():
             own = set(ir.defined(body))
             kept = own.union(*(ir.defined(inner) for inner, *_ in _bodies(body)))
-            kept |= {renamed.get(name, name) for sibling in ir.bodies(node) for name in ir.read_outside(sibling)}
+            kept |= {renamed.get(name, name) for name in read()}
             outputs = {name for n in body.node for name in n.output}
             names = {}
             for name in own & renamed.keys():
@@ -87,11 +86,14 @@ def _hiding(body: onnx.GraphProto, around: _Around) -> list[str]:
     return [name for name in dict.fromkeys(ir.defined(body)) if any(name in places for places, _ in around)]
 
 
-_Body = tuple[onnx.GraphProto, onnx.NodeProto, _Around]
+_Body = tuple[onnx.GraphProto, Callable[[], set[str]], _Around]
 
 
 def _bodies(graph: onnx.GraphProto) -> Iterator[_Body]:
-    """Every body, before those in it, its node, and the graphs around it, whose names are read when it was reached."""
+    """Every body, before those in it; what it and the other bodies of its node read from outside; the graphs around it.
+
+    The names of a graph are looked up when its bodies are reached, and those that are read when they are asked for.
+    """
     todo = _inner(graph, ())
     while todo:
         body = todo.pop()
@@ -101,12 +103,21 @@ def _bodies(graph: onnx.GraphProto) -> Iterator[_Body]:
 
 def _inner(graph: onnx.GraphProto, around: _Around) -> list[_Body]:
     """The bodies of the nodes of one graph, the last one first."""
-    inner = [(body, node, i) for i, node in enumerate(graph.node) for body in ir.bodies(node)]
+    inner = [(bodies, i) for i, node in enumerate(graph.node) if (bodies := ir.bodies(node))]
     if not inner:
         return []
     places = dict.fromkeys(ir.defined(graph), -1)
     places |= {name: i for i, node in enumerate(graph.node) for name in node.output}
-    return [(body, node, (*around, (places, i))) for body, node, i in reversed(inner)]
+    return [
+        (body, read, (*around, (places, i)))
+        for bodies, i in reversed(inner)
+        for read in [cache(partial(_read, bodies))]
+        for body in reversed(bodies)
+    ]
+
+
+def _read(bodies: Sequence[onnx.GraphProto]) -> set[str]:
+    return set[str]().union(*map(ir.read_outside, bodies))
 
 
 def _all_names(graph: onnx.GraphProto) -> set[str]:
@@ -116,12 +127,12 @@ def _all_names(graph: onnx.GraphProto) -> set[str]:
     return names
 
 
-def _fresh(name: str, taken: set[str]) -> str:
-    number = 1
-    while f"{name}_{number}" in taken:
-        number += 1
-    taken.add(f"{name}_{number}")
-    return f"{name}_{number}"
+def _fresh(name: str, taken: set[str], last: dict[str, int]) -> str:
+    """A name that is not taken: the old one with the next number; `last` holds the last number of each."""
+    while (new := f"{name}_{last.get(name, 0) + 1}") in taken:
+        last[name] = last.get(name, 0) + 1
+    taken.add(new)
+    return new
 
 
 def _substitute(body: onnx.GraphProto, names: Mapping[str, str], undo: _Undo) -> None:
