@@ -9,12 +9,14 @@ from pathlib import Path
 import onnx
 from onnx import TensorProto
 
-from onnxfuse import bounds, ir, storage
+from onnxfuse import bounds, ir, ordering, storage
 
 
 @dataclass(frozen=True, slots=True)
 class Port:
     """An input or output: its type as text ("float[N,3]"), and for a tensor its dtype and dims (keys for free ones).
+
+    In the text a symbol that does not read like a name is in quotes: "float['2',3]" is no "float[2,3]".
 
     kind: "tensor", "sequence", "optional" or "optional sequence" of tensors, "other" for what cannot be fed.
     """
@@ -117,10 +119,17 @@ def _port(info: onnx.ValueInfoProto) -> Port:
     name = TensorProto.DataType.Name(dtype).lower() if known_dtype else f"dtype {dtype}"
     if not inner.tensor_type.HasField("shape"):  # no rank said: two dimensions are tried
         return Port(info.name, text.format(name), kind, dtype, (f"{info.name}.0", f"{info.name}.1"))
-    dims = ",".join(str(d.dim_value) if d.HasField("dim_value") else d.dim_param for d in declared.dim)
+    dims = ",".join(map(_dim_text, declared.dim))
     known = ir.read_type(onnx.ValueInfoProto(name=info.name, type=inner)).dims or ()
     shape = tuple(f"{info.name}.{axis}" if d is None else d for axis, d in enumerate(known))
     return Port(info.name, text.format(f"{name}[{dims}]"), kind, dtype, shape)
+
+
+def _dim_text(dim: onnx.TensorShapeProto.Dimension) -> str:
+    if dim.HasField("dim_value"):
+        return str(dim.dim_value)
+    name: str = dim.dim_param
+    return name if not name or len(ir.summands(name)) > 1 else ir.printed(name)
 
 
 _COARSE: dict[int, float] = {TensorProto.BFLOAT16: 2.0**-7, TensorProto.FLOAT16: 2.0**-10}
@@ -151,7 +160,7 @@ def _steps(model: onnx.ModelProto, step: float) -> dict[str, float]:
     own = {function.name for function in model.functions}
     seen = {t.name: _COARSE.get(t.data_type, 0.0) for t in graph.initializer}
     seen |= {v.name: _COARSE.get(v.type.tensor_type.elem_type, 0.0) for v in graph.input}
-    for node in graph.node:
+    for node in ordering.sorted_nodes(graph.node):
         inside = step if node.op_type in ir.WITH_BODIES or node.op_type in own else _step(node)
         reached = max((seen.get(name, 0.0) for name in node.input), default=0.0)
         for name in node.output:

@@ -18,6 +18,8 @@ from onnx import AttributeProto as A
 from onnxfuse.errors import ModelError
 
 _SUMMAND = re.compile(r"\w+")
+_NUMBER = re.compile(r"[0-9]{1,9}")
+_NAME = re.compile(r"[A-Za-z_][\w.]*")
 _MOST_SUMMANDS = 16
 
 Attribute = Any  # int | float | str | bytes | tuple of those | onnx.TensorProto | Graph | (other protos, as they are)
@@ -41,7 +43,7 @@ class ValueType:
     """A declared type: ONNX dtype enum (0 = not a tensor or not said) and dims (None = rank not said).
 
     A dim is an int, a `dim_param` string, or None where nothing usable is said (absent, negative, "" or "?"). A
-    `dim_param` that is a number is that number.
+    `dim_param` is a symbol even where it reads like a number ("2", "1+1").
     """
 
     dtype: int
@@ -82,6 +84,7 @@ class Ref:
 class Program:
     """A whole model: the main graph, its functions by (domain, name, overload), opset versions by domain.
 
+    Functions of the default domain are left out: onnxruntime runs its own operator of that name, or nothing.
     overridable: initializers of the main graph that a caller may replace, as they are inputs too. Before IR version 4
     every initializer had to be one, and runtimes take them for constants.
     """
@@ -130,6 +133,11 @@ def domain(name: str) -> str:
     return "" if name == "ai.onnx" else name
 
 
+def opsets(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
+    """Opset versions by domain. Of several imports of one domain the last one counts, as in onnxruntime."""
+    return {domain(o.domain): o.version for o in imports}
+
+
 def read_node(proto: onnx.NodeProto) -> Node:
     """The record of a node."""
     attrs = {a.name: _attribute(a) for a in proto.attribute}
@@ -141,21 +149,25 @@ def read_node(proto: onnx.NodeProto) -> Node:
 def _dim(d: onnx.TensorShapeProto.Dimension) -> int | str | None:
     if d.HasField("dim_value"):
         return d.dim_value if d.dim_value >= 0 else None
-    terms = summands(d.dim_param)
-    if len(terms) > 1:
-        return d.dim_param
-    return terms[0] if terms[0] not in ("", "?") else None
+    return d.dim_param if d.dim_param not in ("", "?") else None
 
 
 def summands(name: str) -> tuple[int | str, ...]:
     """The symbols and numbers of which a `dim_param` such as "past + seq" or "N + 1" is the sum.
 
-    Exporters name so what a decoder concatenates. Any other text is one symbol, and a very long sum, too.
+    Exporters name so what a decoder concatenates. Any other text is one symbol: also a very long sum, and a number or a
+    sum of numbers alone ("2", "1+1"), as runtimes take every `dim_param` for a name.
     """
     parts = [part.strip() for part in name.split("+")] if "+" in name else [name]
-    if len(parts) > 1 and not (len(parts) <= _MOST_SUMMANDS and all(map(_SUMMAND.fullmatch, parts))):
+    if len(parts) == 1 or len(parts) > _MOST_SUMMANDS or not all(map(_SUMMAND.fullmatch, parts)):
         return (name,)
-    return tuple(int(p) if p.isdecimal() and len(p) < 10 else p for p in parts)
+    terms = tuple(int(p) if _NUMBER.fullmatch(p) else p for p in parts)
+    return terms if any(isinstance(t, str) for t in terms) else (name,)
+
+
+def printed(symbol: str) -> str:
+    """A symbol as formulas and types show it: "N" as it is, what does not read like a name in quotes ("'2'")."""
+    return symbol if _NAME.fullmatch(symbol) else repr(symbol)
 
 
 def axis_names(
@@ -209,7 +221,7 @@ def read_function(proto: onnx.FunctionProto) -> Function:
         tuple(proto.input),
         tuple(proto.output),
         tuple(map(read_node, proto.node)),
-        {domain(o.domain): o.version for o in proto.opset_import},
+        opsets(proto.opset_import),
         {a.name: _attribute(a) for a in proto.attribute_proto},
     )
 
@@ -225,8 +237,8 @@ def read(proto: onnx.ModelProto, base_dir: Path | None = None) -> Program:
             raise ModelError(f"node '{node.name}' ({node.op_type}) takes an attribute from a function and is in none")
     return Program(
         graph,
-        {(domain(f.domain), f.name, f.overload): read_function(f) for f in proto.functions},
-        {domain(o.domain): o.version for o in proto.opset_import},
+        {(f.domain, f.name, f.overload): read_function(f) for f in proto.functions if domain(f.domain)},
+        opsets(proto.opset_import),
         base_dir,
         frozenset(graph.inputs.keys() & graph.initializers.keys() if proto.ir_version >= 4 else ()),
     )
@@ -271,3 +283,26 @@ def messages(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
         if node.op_type in WITH_BODIES:
             for attribute in node.attribute:
                 yield from messages(attribute.g.node)
+
+
+def bodies(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    """The messages of the graphs in a node's attributes."""
+    if node.op_type not in WITH_BODIES and not node.domain:
+        return []
+    found = [a.g for a in node.attribute if a.type == A.GRAPH]
+    return found + [g for a in node.attribute if a.type == A.GRAPHS for g in a.graphs]
+
+
+def defined(graph: onnx.GraphProto) -> list[str]:
+    """The names that a graph gives: inputs, initializers, and outputs of its own nodes; not those of its bodies."""
+    stored = (*graph.initializer, *(s.values for s in graph.sparse_initializer))
+    return [*(v.name for v in (*graph.input, *stored)), *(name for n in graph.node for name in n.output if name)]
+
+
+def read_outside(graph: onnx.GraphProto) -> set[str]:
+    """The names that a body, and the bodies in it, take from the graphs around it."""
+    names = {name for node in graph.node for name in node.input} | {v.name for v in graph.output} | {""}
+    for node in graph.node:
+        for body in bodies(node):
+            names |= read_outside(body)
+    return names - {"", *defined(graph)}

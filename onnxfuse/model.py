@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from onnxfuse import arguments, ir, storage, validity
+from onnxfuse import arguments, ir, ordering, shadowing, storage, validity
 from onnxfuse.errors import ModelError
 from onnxfuse.storage import tensors
 
@@ -32,16 +33,20 @@ _FUNCTIONS_FROM, _WEIGHTS_ARE_INPUTS_BELOW = 8, 4
 class Model:
     """A model with its weights where they lie. Make one with `Model.load`.
 
-    proto: the ModelProto, without the bytes of big weights; read those with `array`. It may be edited in place, by the
-        methods here or directly: `save` writes what it says.
+    proto: the ModelProto, without the bytes of big weights; read those with `array`. Its nodes are sorted, and a name
+        in a body that hides an outer one is replaced (see `shadowing`). It may be edited in place, by the methods here
+        or directly: `save` writes what it says, under the old names.
     path: the file it came from, None if from memory. name: what reports call it, the path as it was given.
     """
 
-    def __init__(self, stored: storage.Stored, path: Path | None, name: str | None):
+    def __init__(
+        self, stored: storage.Stored, path: Path | None, name: str | None, hidden: Mapping[str, str] | None = None
+    ) -> None:
         self._stored = stored
         self.path = path
         self.name = name
         self._graph: gs.Graph | None = None
+        self._hidden = hidden or {}  # what `shadowing.rename` replaced
         self._loaded = _digest(self.proto)
         self._program: ir.Program | None = None
         self._named: dict[str, TensorProto | onnx.SparseTensorProto] | None = None
@@ -60,8 +65,8 @@ class Model:
             stored = storage.read(path)
         else:
             path, stored = None, storage.read(_export(source))
-        validity.check(stored.proto, str(path) if path else "the model")
-        return cls(stored, path, None if path is None else str(path))
+        hidden = _arranged(stored.proto, str(path) if path else "the model")
+        return cls(stored, path, None if path is None else str(path), hidden)
 
     @property
     def proto(self) -> onnx.ModelProto:
@@ -81,7 +86,7 @@ class Model:
     @property
     def opsets(self) -> Mapping[str, int]:
         """Imported opset versions by domain; "" is ai.onnx."""
-        return {ir.domain(o.domain): o.version for o in self.proto.opset_import}
+        return ir.opsets(self.proto.opset_import)
 
     def pinned(self) -> frozenset[str]:
         """Value names that something outside the graph refers to: quantization annotations, training information."""
@@ -140,6 +145,8 @@ class Model:
     def restore(self) -> None:
         """Takes every edit back: the proto is as loaded, and views and records made before are void."""
         self.proto.CopyFrom(storage.skeleton(self._stored.source, self.name or "the model"))
+        ordering.sort(self.proto.graph)
+        self._hidden = shadowing.rename(self.proto.graph)
         self._graph = None
         self._forget()
 
@@ -181,7 +188,11 @@ class Model:
         External data files come along into another folder as copies. Raises OutputError, and then what was at `path`
         before is still there.
         """
-        (storage.write if self.changed else storage.copy)(self._stored, Path(path))
+        if not self.changed:
+            storage.copy(self._stored, Path(path))
+            return
+        with shadowing.original(self.proto.graph, self._hidden):
+            storage.write(self._stored, Path(path))
 
     def save_showing(self, path: Path, values: Mapping[str, int]) -> None:
         """Writes the model with more outputs: values of the main graph, name → ONNX dtype. The model stays as it is.
@@ -194,13 +205,18 @@ class Model:
             if name not in known:
                 outputs.add(name=name).type.tensor_type.elem_type = dtype
         try:
-            storage.write(self._stored, path)
+            with shadowing.original(self.proto.graph, self._hidden):
+                storage.write(self._stored, path)
         finally:
             del outputs[count:]
 
     def to_proto(self) -> onnx.ModelProto:
         """A new ModelProto with the weights in it; external data stays external. Raises ModelError above 2 GiB."""
-        return storage.whole(self._stored)
+        if not self.changed:
+            original = storage.skeleton(self._stored.source, self.name or "the model")
+            return storage.whole(replace(self._stored, proto=original))
+        with shadowing.original(self.proto.graph, self._hidden):
+            return storage.whole(self._stored)
 
     def add_function(self, function: onnx.FunctionProto) -> None:
         """Adds a local function; one that is there already, and equal, stays. Raises ModelError if it is another."""
@@ -253,6 +269,26 @@ def as_files(*sources: Source) -> Iterator[tuple[Path, ...]]:
             if model.path is None:
                 model.save(paths[-1])
         yield tuple(paths)
+
+
+def _arranged(proto: onnx.ModelProto, name: str) -> dict[str, str]:
+    """Check a model, sort its nodes where they are out of order, and replace hidden names, in place.
+
+    Returns what `shadowing.original` takes. Raises ModelError.
+    """
+    try:
+        validity.check(proto, name)
+    except ModelError:
+        try:
+            moved = ordering.sort(proto.graph)
+        except ValueError as error:
+            raise ModelError(f"{name}: is not a valid ONNX model: {error}") from error
+        if not moved:
+            raise
+        hidden = shadowing.rename(proto.graph)
+        validity.check(proto, name)
+        return hidden
+    return shadowing.rename(proto.graph)
 
 
 def _digest(proto: onnx.ModelProto) -> bytes:

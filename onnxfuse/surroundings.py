@@ -6,13 +6,14 @@ functions. A value that became a constant tells more of what is computed from it
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import onnx_graphsurgeon as gs
 from onnx import helper
 
-from onnxfuse import bridge, ir
+from onnxfuse import bridge, ir, shadowing
 from onnxfuse.binding import Bound
 from onnxfuse.cost import Cost, costs
 from onnxfuse.execution import Piece, label, piece, value_bytes
@@ -23,6 +24,7 @@ from onnxfuse.model import Model
 from onnxfuse.patterns import CROWD, NotLegal, Rewrite, Scope
 from onnxfuse.targets import Target
 
+log = logging.getLogger(__name__)
 _SMALL = 64  # elements of a constant whose contents facts keep
 
 
@@ -216,8 +218,12 @@ def _record(node: gs.Node) -> ir.Node:
 def surroundings(model: Model, editor: Editor, known: Facts, bound: Bound, target: Target) -> list[Surroundings]:
     """The main graph and all bodies inside it, each with its facts and costs. A body without facts is left out.
 
+    None is given where a name in a body is contested (see `shadowing`): no rewrite could keep what runtimes make of it.
     The facts are copies, which rewrites keep up to date; those of the model as it was stay as they are.
     """
+    if (name := shadowing.contested(model.proto.graph)) is not None:
+        log.warning("one branch hides the outer value '%s' and another reads it: nothing is rewritten", name)
+        return []
     sized = _copied(bound.facts, None)
     general = sized if known is bound.facts else _copied(known, None)
     todo, found = [(model.graph, "", general, sized, bound.costs)], []

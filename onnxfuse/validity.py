@@ -2,8 +2,10 @@
 
 Refused is what onnx's checker refuses, less what runtimes take and an edit cannot harm: a graph without a name, doubled
 metadata keys, an output without a type, inputs and outputs of unknown rank, initializers that are no inputs before
-IR 4, opset imports before IR 3, and no opset import for onnxruntime's own domains. Nodes out of order, names defined
-twice, unknown operators and attributes are refused: no rewrite could be trusted there.
+IR 4, opset imports before IR 3, no opset import for onnxruntime's own domains, its own operators in the default domain,
+and "ai.onnx" for that domain in the main graph (onnxruntime does not take it in bodies and functions). Nodes out of
+order (`Model.load` sorts them), names defined twice, unknown operators and attributes are refused: no rewrite could be
+trusted there.
 """
 
 from __future__ import annotations
@@ -28,6 +30,12 @@ from onnxfuse.errors import ModelError
 from onnxfuse.storage import serialized, tensors, utf8
 
 _RUNTIME_DOMAINS = ("com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc")  # onnxruntime imports them itself
+# What onnxruntime runs under a name of the default domain, at opsets where ONNX has no such operator. Its optimizers
+# write the first two. In functions it does not take them: some end the process.
+_RUNTIME_OPERATORS = (
+    "SimplifiedLayerNormalization", "LayerNormalization", "MeanVarianceNormalization", "ThresholdedRelu",
+    "MemcpyFromHost", "MemcpyToHost",
+)  # fmt: skip
 _VARIADIC = ("Concat", "Einsum", "Max", "Mean", "Min", "SequenceConstruct", "Sum")  # onnxruntime ends the process
 _CHECKED_FROM = 4  # IR version: the checker's older rules only bind names that runtimes do not need
 
@@ -46,10 +54,10 @@ def check(proto: onnx.ModelProto, name: str) -> None:
         raise ModelError(f"{name}: is not a valid ONNX model: it has no ir_version")
     if not proto.opset_import:
         raise ModelError(f"{name}: is not a valid ONNX model: it imports no opset")
-    newest = max((o.version for o in proto.opset_import if ir.domain(o.domain) == ""), default=0)
-    if newest > defs.onnx_opset_version() or proto.ir_version > onnx.IR_VERSION:
+    opset = ir.opsets(proto.opset_import).get("", 0)
+    if opset > defs.onnx_opset_version() or proto.ir_version > onnx.IR_VERSION:
         raise ModelError(
-            f"{name}: is of a newer format (opset {newest}, IR {proto.ir_version}) than the installed onnx "
+            f"{name}: is of a newer format (opset {opset}, IR {proto.ir_version}) than the installed onnx "
             f"{onnx.__version__} knows (opset {defs.onnx_opset_version()}, IR {onnx.IR_VERSION}); upgrade onnx"
         )
     for value in (*proto.graph.input, *proto.graph.output):
@@ -135,10 +143,16 @@ def _checkable(proto: onnx.ModelProto) -> onnx.ModelProto:
     for value in (*copy.graph.input, *copy.graph.output):
         if value.type.HasField("tensor_type"):
             value.type.tensor_type.shape.SetInParent()
-    imported = {o.domain for o in copy.opset_import}
-    for domain in _RUNTIME_DOMAINS:
-        if domain not in imported:
-            copy.opset_import.add(domain=domain, version=1)
+    imported = dict.fromkeys(_RUNTIME_DOMAINS, 1) | ir.opsets(copy.opset_import)
+    del copy.opset_import[:]
+    for domain, version in imported.items():
+        copy.opset_import.add(domain=domain, version=version)
+    for node in copy.graph.node:
+        if node.domain and not ir.domain(node.domain):
+            node.domain = ""
+    for node in ir.messages(copy.graph.node):
+        if node.op_type in _RUNTIME_OPERATORS and not node.domain and not defs.has(node.op_type, imported.get("", 1)):
+            node.domain = _RUNTIME_DOMAINS[0]  # of which the checker knows no operator
     for tensor in tensors.walk(copy):
         if tensor.data_location == TensorProto.EXTERNAL:  # its bytes were checked by `storage.read`
             tensor.ClearField("external_data")

@@ -98,7 +98,9 @@ def test_names_that_are_sums_numbers_or_look_like_another_axis(tmp_path):
     for name in ("P + S + 1", "m.1"):
         with pytest.raises(UsageError, match=r"is the sum P \+ S \+ 1; give the sizes of its parts: P, S"):
             fd.resolve(x, {name: 11})
-    assert fd.free_dims(of("2")) == ["P", "m.0"]
+    for name in ("2", "1+1", "１", " 3 "):
+        assert fd.free_dims(of(name)) == ["P", "m.0", name]
+        assert fd.resolve(of(name), {name: 5}) == fd.resolve(of(name), {"m.1": 5}) == {name: 5}
     assert fd.resolve(of("="), {"=": 5}) == {"=": 5}
     assert fd.resolve(of("k="), {"k=": 5}) == {"k=": 5}  # also the key of a scalar's value
     y = of("m.0")

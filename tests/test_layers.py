@@ -10,8 +10,8 @@ import pytest
 import onnxfuse
 
 LAYERS = """
-errors arguments jsonable devices ir bridge storage validity model graph facts cost memory weights roofline targets
-execution candidates patterns rules bounds interface feeds inputs binding surroundings pricing plan legality rewrite
+errors arguments jsonable devices ir bridge storage validity ordering shadowing model graph facts cost memory weights
+roofline targets execution candidates patterns rules bounds interface feeds inputs binding surroundings pricing plan legality rewrite
 worklist headroom interruption runtime gpu executed trace workloads measure verification optimizer analysis pipeline
 ratio bench profiled report cli
 """.split()  # noqa: SIM905 - a list of words reads better as words

@@ -155,7 +155,7 @@ INVALID: dict[str, tuple[Callable[[onnx.ModelProto], Any], str]] = {
     "custom domain not imported": (lambda m: setattr(m.graph.node[1], "domain", "my.own"), "my.own"),
     "defined twice": (lambda m: m.graph.node.append(relu("s", "y")), "single static assignment"),
     "undefined input": (lambda m: m.graph.node.append(relu("nowhere", "z")), "nowhere"),
-    "out of order": (lambda m: m.graph.node.insert(0, relu("s", "z")), "topologically sorted"),
+    "in a cycle": (lambda m: m.graph.node.extend([relu("a", "b"), relu("b", "a")]), "form a cycle"),
     "initializer twice": (lambda m: m.graph.initializer.append(m.graph.initializer[0]), "not unique"),
     "untyped input": (lambda m: m.graph.input[0].ClearField("type"), "type"),
     "too short weight": (lambda m: m.graph.initializer[0].dims.append(2), "too small"),

@@ -96,7 +96,7 @@ def view(proto: onnx.ModelProto) -> gs.Graph:
 
     It belongs to this very proto object: once the graph in it was replaced, a view has to be made anew.
     """
-    opset = next((o.version for o in proto.opset_import if ir.domain(o.domain) == ""), None)
+    opset = ir.opsets(proto.opset_import).get("")
     collecting = gc.isenabled()
     gc.disable()  # nothing made here is garbage; looking for some takes a third of the time on 100,000 nodes
     try:

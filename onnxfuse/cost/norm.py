@@ -155,8 +155,8 @@ def lp_norm(call: Call) -> Cost:
 
 @op("MeanVarianceNormalization", kind="norm")
 def mean_variance_norm(call: Call) -> Cost:
-    """(x − mean) / σ over `axes`: LayerNorm without scale and bias."""
+    """(x − mean) / σ over `axes`: LayerNorm without scale and bias. Before opset 9: `across_channels`."""
     shape = call.shape(0)
-    axes = call.attr("axes", (0, 2, 3))
+    axes = call.attr("axes", (0, 1, 2, 3) if call.attr("across_channels", 0) else (0, 2, 3))
     rows = prod(tuple(dim for i, dim in enumerate(shape) if i not in axes and i - len(shape) not in axes))
     return call.cost(arith=5 * call.size(0) + 3 * rows, transcendentals=rows)

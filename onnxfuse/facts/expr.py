@@ -11,7 +11,6 @@ to be non-zero.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
@@ -28,6 +27,7 @@ from onnxfuse.facts.terms import (
     split_by_monomial,
     without_common_factor,
 )
+from onnxfuse.ir import printed
 
 LARGEST = 2**31 - 1  # no dimension is larger; what exporters write for "to the end" is at least this
 
@@ -43,8 +43,6 @@ _TRIED = (
     *((1,), (1000,), (3, 50, 700), (700, 50, 3)),
     *(tuple(_FEW[k * j * j % 97 % len(_FEW)] for j in range(3, 34)) for k in range(1, 25)),
 )
-
-_NAME = re.compile(r"[A-Za-z_][\w.]*")
 
 
 class Expr:
@@ -173,9 +171,12 @@ def total(dims: Iterable[Dim]) -> Dim:
 
 
 def symbol(name: str, low: int | None = 1) -> Expr:
-    """The symbol of that name; it stands for an integer ≥ `low` (None: any integer)."""
-    text = name if _NAME.fullmatch(name) else repr(name)
-    return _of(Atom("symbol", (), low, None if low is None else LARGEST, text, name))
+    """The symbol of that name; it stands for an integer ≥ `low` (None: any integer).
+
+    It prints as its name, in quotes where that does not read like one: the symbol "2" is `'2'` in "3·'2' + 2". Its size
+    is given to `evaluate` by the bare name, as in {"2": 3}.
+    """
+    return _of(Atom("symbol", (), low, None if low is None else LARGEST, printed(name), name))
 
 
 def _of(atom: Atom) -> Expr:

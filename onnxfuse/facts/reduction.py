@@ -57,7 +57,8 @@ def _normalization(c: Call) -> Result:
     return [c.shape(0)]
 
 
-@rule("LayerNormalization SimplifiedLayerNormalization", SAME, lambda c: c.attr("stash_type", T.FLOAT))
+# onnxruntime's own (LayerNormalization before opset 17) give the dtype of the scale, which ONNX's have for all.
+@rule("LayerNormalization SimplifiedLayerNormalization", like(1), lambda c: c.attr("stash_type", T.FLOAT))
 def _layer_normalization(c: Call) -> Result:
     x = c.shape(0)
     axis = c.axis(len(x), -1)

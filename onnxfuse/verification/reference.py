@@ -141,6 +141,7 @@ class Reference:
             rows.append(Row(level, i, text, found))
             if level == self._original.base and (missed := self._missed(case, outputs)):
                 rows.append(Row(level, i, f"{case.text}, expected output", missed))
+            del outputs  # before the next run needs the memory
             if quick and rows[-1].failed:
                 break
         return None

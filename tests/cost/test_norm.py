@@ -78,6 +78,8 @@ X = "f32 2 3 4"
         ("LpNormalization", [X], [X], {"p": 1}, "", 1, Cost(0, 66, 0, 96, 96)),
         # axes 0, 2: one row for each of 3 channels: 5·24 + 3·3
         ("MeanVarianceNormalization", [X], [X], {"axes": (0, 2)}, "", 13, Cost(0, 129, 3, 96, 96)),
+        # all elements are one row: 5·24 + 3
+        ("MeanVarianceNormalization", [X], [X], {"across_channels": 1}, "", 8, Cost(0, 123, 1, 96, 96)),
         # bias 24 + Softmax with rows of 4 (axis 2)
         ("BiasSoftmax", [X, "f32 4"], [X], {"axis": 2}, MS, 1, Cost(0, 108, 24, 112, 96)),
         # 2x3 tokens, hidden 4: LayerNorm 7·24 + 3·6, two more embeddings are added: 2·24. Read: 3 gathered rows of 96,
