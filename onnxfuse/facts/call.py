@@ -123,7 +123,7 @@ class Call:
 Result = Shape | list[Shape | None]
 DType = int | Callable[[Call], int]
 ShapeFunction = Callable[[Call], Result]
-Fold = Callable[[Call], np.ndarray]
+Fold = Callable[[Call], np.ndarray | list[np.ndarray]]  # a list has the elements of each output
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ def rule(names: str, *dtypes: DType, random: bool = False) -> Callable[[ShapeFun
 
 
 def fold(names: str) -> Callable[[Fold], Fold]:
-    """Registers how to compute the elements of the only output."""
+    """Registers how to compute the elements of the only output, or of each."""
 
     def register(function: Fold) -> Fold:
         for name in names.split():

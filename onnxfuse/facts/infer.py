@@ -15,6 +15,7 @@ from onnx import numpy_helper
 
 from onnxfuse.errors import ModelError, UsageError
 from onnxfuse.facts import (  # noqa: F401  # they register their functions
+    arithmetic,
     control,
     elementwise,
     folding,

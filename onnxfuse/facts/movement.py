@@ -206,6 +206,11 @@ def _slice(c: Call) -> Result:
 
 @rule("Split")
 def _split(c: Call) -> Result:
+    return [*split_shapes(c)]
+
+
+def split_shapes(c: Call) -> list[Shape]:
+    """The shape of each part that Split makes."""
     x = c.shape(0)
     axis = c.axis(len(x), 0)
     parts: list[Dim] | None = None

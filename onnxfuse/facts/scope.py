@@ -178,9 +178,9 @@ class Engine:
                     unknown += 1
                 else:
                     known += 1
-        data = None
+        folded: Sequence[np.ndarray] = ()
         if (not unknown or op in _FROM_NOTHING or (known and op in _FROM_SOME)) and op in FOLDS:
-            data = self._fold(op, call, shapes[0])
+            folded = self._fold(op, call, shapes)
         out = []
         for k in range(len(call.node.outputs)):
             dtype = rule.dtypes[k if k < len(rule.dtypes) else -1]
@@ -192,17 +192,20 @@ class Engine:
             shape = shapes[k] if k < len(shapes) else None
             if shape and (not call.inputs or shape is not call.inputs[0].shape):
                 shape = _settled(call, k, shape)
-            elements = None if data is None or k else fitted(data, dtype, shape)
+            elements = fitted(folded[k], dtype, shape) if k < len(folded) else None
             out.append(self._interned(Value(dtype, shape, elements, constant)))
         return out
 
-    def _fold(self, op: str, call: Call, shape: Shape | None) -> np.ndarray | None:
-        if shape is None or any(isinstance(d, Expr) for d in shape) or count(shape) > INTEGER_LIMIT:
-            return None
+    def _fold(self, op: str, call: Call, shapes: Sequence[Shape | None]) -> Sequence[np.ndarray]:
+        """The elements of the first outputs, as far as they are few and known."""
+        for shape in shapes:
+            if shape is None or any(isinstance(d, Expr) for d in shape) or count(shape) > INTEGER_LIMIT:
+                return ()
         try:
-            return FOLDS[op](call)
+            found = FOLDS[op](call)
         except INCONSISTENT:
-            return None
+            return ()
+        return found if isinstance(found, list) else (found,)
 
 
 def _settled(call: Call, output: int, shape: Shape) -> Shape | None:
