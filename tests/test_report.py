@@ -18,7 +18,7 @@ from onnxfuse.report import text, units
 from onnxfuse.report.console import Cell, Column, render, table
 from onnxfuse.report.tables import ranked
 from onnxfuse.rewrite import Fusion
-from onnxfuse.roofline import Execution, Row, Totals
+from onnxfuse.roofline import BranchRow, Execution, Row, Totals
 
 
 @pytest.mark.parametrize(
@@ -219,6 +219,29 @@ def test_a_formula_that_leaves_nodes_out_is_a_lower_bound() -> None:
     assert "written) ≥ 8·n" in said
     assert "formulas leave out 1 node, whose counts depend on the sizes by cases: If" in said
     assert "the cost of 2 of 2 nodes is known" in said
+
+
+THEN = BranchRow("gate", "then_branch", 236_027_904, 118_013_952, 0, 639_744, 3_211_264, 3_851_008, None)
+ELSE = replace(THEN, name="else_branch", flops=None, bytes=1_234, reason="holds Odd: has no cost formula")
+GATE = replace(ROW, name="gate", op_type="If", kind="control", branches=(THEN, replace(THEN, name="else_branch")))
+
+
+def test_the_larger_one_of_two_branches_is_an_upper_bound() -> None:
+    said = analysis((GATE, LIGHT), replace(TOTALS, coverage=1.0, unknown=()))
+    assert "FLOPs           ≤ 237 M (118 M MACs" in said and "≥" not in said
+    assert "23.1 FLOP/byte (ridge point of the device in fp32: 103)\n" in said
+    assert "branches        If gate: then 236 M FLOPs, 3.85 MB or else 236 M FLOPs, 3.85 MB" in said
+    assert re.search(r"gate +If +≤ 236 M +≤ 3\.85", said) and re.search(r"relu +Relu +803 k", said)
+
+
+def test_a_branch_of_which_a_part_is_unknown_makes_lower_bounds() -> None:
+    inner = replace(GATE, name="loop", op_type="Loop", branches=(THEN, ELSE), reason=ELSE.reason)
+    said = " ".join(analysis((inner, LIGHT)).split())
+    assert "FLOPs ≥ 237 M" in said and "loop Loop ≥ 236 M ≥ 3.85" in said
+    assert "branches If gate, in loop: then 236 M FLOPs, 3.85 MB or else ? FLOPs, ≥ 1.23 kB" in said
+    many = [replace(inner, branches=tuple(replace(b, node=f"if{i}") for b in (THEN, ELSE))) for i in range(11)]
+    said = " ".join(analysis((*many,), top=1).split())
+    assert "If if7, in loop:" in said and "If if8" not in said and "3 more Ifs, in --json" in said
 
 
 def test_sizes_that_the_data_tell() -> None:

@@ -44,6 +44,7 @@ class Facts:
         and outputs. Nodes without such a one before them, and nodes with bodies, are left out.
     outer: the enclosing scope, None for the main graph and for functions.
     opsets: opset version by domain.
+    assumed: of the main graph: some shape is the larger one of two branches (see `infer`).
     """
 
     nodes: tuple[Node, ...]
@@ -53,6 +54,7 @@ class Facts:
     trips: dict[int, Dim] = field(default_factory=dict)
     alike: dict[int, int] = field(default_factory=dict)
     outer: Facts | None = None
+    assumed: bool = False
 
     def __getitem__(self, name: str) -> Value:
         """Facts of a value of this scope or of an enclosing one; UNKNOWN where there is none."""
@@ -71,6 +73,7 @@ class Engine:
         self.content = partial(content, read=read)
         self.taken = taken
         self.depth = self.calls = self.named = 0
+        self.assumed = False  # whether a value was taken to be the larger one of two
         self._interned = Interned()
         self._tensors: dict[Hashable, Value] = {}  # small initializers by type and bytes
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from onnxfuse.facts.expr import Expr
-from onnxfuse.report import units
+from onnxfuse.report import tables, units
 
 if TYPE_CHECKING:
     from onnxfuse.analysis import Analysis
     from onnxfuse.cost.registry import Number
-    from onnxfuse.roofline import Row, Totals
+    from onnxfuse.roofline import BranchRow, Row, Totals
 
 BOUNDS = {"memory": "memory", "compute": "compute", "overhead": "launch overhead"}
 
@@ -33,13 +34,14 @@ def subject(report: Analysis) -> str:
 
 
 def lines(report: Analysis, ridge: float, width: int | None = None) -> list[tuple[str, str]]:
-    """Name and sentence of every total; "≥" where unknown nodes make it a lower bound.
+    """Name and sentence of every total; "≥" where unknown nodes make it a lower bound, "≤" where data decide which
+    branch runs, so that the larger one is counted.
 
     ridge: the device's ridge point in FLOP/byte. width: of the terminal; long formulas and reasons are cut to it.
     """
     totals, nodes = report.at_dims.totals, report.at_dims.nodes
     formulas = report.totals
-    least = "≥ " if totals.coverage < 1 else ""
+    least = "≥ " if totals.coverage < 1 else "≤ " if any(row.branches for row in nodes) else ""
     lacking = formulas.coverage < totals.coverage
 
     def both(name: str, say: Callable[[object], str], detail: str = "") -> str:
@@ -66,7 +68,7 @@ def lines(report: Analysis, ridge: float, width: int | None = None) -> list[tupl
         ("memory traffic", both("bytes", units.size, split)),
     ]
     if totals.intensity is not None:
-        of_known = ", of the nodes of known cost" if least else ""
+        of_known = ", of the nodes of known cost" if totals.coverage < 1 else ""
         limit = f" (ridge point of the device in fp32: {units.digits(ridge)})"
         found.append(("intensity", f"{units.digits(totals.intensity)} FLOP/byte{limit}{of_known}"))
     weights = f"{least}{alone('weight_traffic', units.size)} of the memory traffic"
@@ -77,7 +79,7 @@ def lines(report: Analysis, ridge: float, width: int | None = None) -> list[tupl
         ("peak memory", both("peak_activation_bytes", units.size, " of activations")),
         ("with reuse", both("peak_activation_bytes_in_place", units.size, " where outputs take the place of inputs")),
     ]
-    return [*found, *_known(report, width)]
+    return [*found, *_known(report, width), *_branches(nodes, width)]
 
 
 def _both(
@@ -140,6 +142,32 @@ def _known(report: Analysis, width: int | None) -> list[tuple[str, str]]:
         marked = " (? in the tables)" if at.data_dims else ""
         found.append(("other sizes", f"{_some(report.data_dims)}: without a formula in the dims{marked}"))
     return found
+
+
+def _branches(nodes: Sequence[Row], width: int | None) -> list[tuple[str, str]]:
+    """A line for each If at which the data decide which branch runs: what each of the two does."""
+    found = []
+    for row in nodes:
+        for name, pair in groupby(row.branches, lambda branch: branch.node):
+            inner = "" if name in (row.name, *row.outputs) else f", in {tables.label(row)}"
+            said = " or ".join(f"{b.name.removesuffix('_branch')} {_branch(b, width)}" for b in pair)
+            found.append(f"If {name}{inner}: {said}")
+    shown = found[:SOME]
+    if len(found) > SOME:
+        shown.append(f"{units.several(len(found) - SOME, 'more If')}, in --json")
+    return [("" if i else "branches", said) for i, said in enumerate(shown)]
+
+
+def _branch(branch: BranchRow, width: int | None) -> str:
+    """What a branch does: "12 FLOPs, 96 B"; "≥" where a part of it is unknown."""
+
+    def said(count: Number, say: Callable[[object], str], unit: str) -> str:
+        least = "≥ " if branch.reason is not None and count is not None else ""
+        if isinstance(count, Expr):
+            return f"{least}{units.formula(count, _limit(width))}{unit}"
+        return f"{least}{say(count)}{unit if say is units.count else ''}"
+
+    return f"{said(branch.flops, units.count, ' FLOPs')}, {said(branch.bytes, units.size, ' B')}"
 
 
 def _some(names: Sequence[str]) -> str:

@@ -293,3 +293,16 @@ def test_what_float16_rounds_stays() -> None:
     { q = Div(a, b)  c = Ceil(q)  p = Slice(c, zero, one)  r = Slice(c, one, two)  i = Cast <to = 7> (c)
       y = Mul(x, i) }""")
     assert "Div" in ops(folded(model))
+
+
+def test_the_size_of_the_larger_branch_is_not_taken_for_the_size() -> None:
+    """The estimate takes it for one, in a model without free dimensions, too; a rewrite must not."""
+    model = parse("""<ir_version: 8, opset_import: ["" : 17]> g (bool c, float[4,3] x) => (float[A,3] y)
+    { z = If (c) <then_branch = t () => (float[4,3] p) { p = Relu(x) },
+        else_branch = e () => (float[2,3] q) <int64[1] a = {0}, int64[1] b = {2}> { q = Slice(x, a, b) }>
+      s = Shape <end = 1> (z)  n = Cast <to = 1> (s)  y = Div(z, n) }""")
+    result = optimized(model, rules=[RULE])
+    assert "Shape" in ops(result.model)
+    for condition in (True, False):
+        feeds = random_feeds(model) | {"c": np.array(condition)}
+        assert_same(model, result.model, feeds)
