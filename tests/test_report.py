@@ -11,7 +11,7 @@ import pytest
 
 from onnxfuse import devices
 from onnxfuse.candidates import Candidate
-from onnxfuse.facts.expr import Expr, symbol
+from onnxfuse.facts.expr import Expr, dmax, symbol
 from onnxfuse.patterns import Refusal
 from onnxfuse.profiled import NodeReport, NodeTime, WorkTime
 from onnxfuse.report import text, units
@@ -265,13 +265,30 @@ def test_the_formula_keeps_the_symbols_whose_sizes_are_assumed() -> None:
     assert "of activations (at the assumed sizes; no formula)" in said
 
 
-def test_a_long_formula_is_cut_after_a_term() -> None:
-    x = sum((symbol(f"name{i}") * 1000 for i in range(10, 30)), start=symbol("name30"))
-    assert isinstance(x, Expr) and units.formula(x) == str(x)
-    said = units.formula(x, 80)
-    assert said == "1000·name10 + 1000·name11 + 1000·name12 … +18 terms, whole in --json" and len(said) <= 80
-    assert units.formula(x, 20) == "1000·name10 … +20 terms, whole in --json"  # the first may take twice as much
-    assert units.formula(symbol("a" * 90), 40) == "a long formula, whole in --json"
+def test_a_formula_of_200_characters_is_whole() -> None:
+    x = sum((symbol(f"n{i}") * 10 for i in range(10, 32)), start=symbol("zz"))
+    assert isinstance(x, Expr) and len(str(x)) == 200
+    assert units.formula(x) == str(x) and "…" in units.formula(x + symbol("k"))  # type: ignore[arg-type]
+
+
+def test_a_long_formula_shows_its_leading_terms() -> None:
+    """The highest degree first, then the largest coefficients; how many more there are."""
+    x = sum((symbol(f"name{i}") * (1000 + i) for i in range(10, 40)), start=7 - symbol("a") * symbol("b") * 3)
+    said = units.formula(x)  # type: ignore[arg-type]
+    assert said.startswith("-3·a·b + 1039·name39 + 1038·name38 + 1037·name37 + ") and len(said) <= 200
+    shown = said.split(" … ")[0].count("name") + 1
+    assert said.endswith(f" … +{32 - shown} terms, whole in --json") and shown > 5
+
+
+def test_a_formula_of_one_long_term() -> None:
+    """The first term may take twice the length; a maximum shows its leading argument."""
+    names = [symbol(letter * 90) for letter in "abc"]
+    product = names[0] * names[1] * names[2]
+    assert units.formula(product + 1) == f"{product} … +1 term, whole in --json"  # type: ignore[arg-type]
+    assert units.formula(product * product) == "a long formula, whole in --json"  # type: ignore[arg-type]
+    n = [symbol(f"side{i}") for i in range(12)]
+    top = dmax(*[n[i] * n[i] * (i + 1) + n[i] * 50 for i in range(12)])
+    assert units.formula(top) == "max(12·side11·side11 + 50·side11, … +11 more), whole in --json"  # type: ignore[arg-type]
 
 
 def test_why_a_cost_is_unknown() -> None:

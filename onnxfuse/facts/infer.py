@@ -111,7 +111,8 @@ def infer(
 
     general: what holds for whatever a caller feeds: an overridable initializer is an input, and an If whose condition
         depends on the data gives what both of its branches have in common. Otherwise the contents of the one are taken
-        to be its default, and sizes of the other to be the larger ones, which is what a cost wants.
+        to be its default, sizes of the other to be the larger ones, and in the target of a Reshape a size that is 0
+        for the smallest inputs to be itself, not the sign for another: which is what a cost wants.
 
     A dimension that depends on data is a symbol ≥ 0 of its own, "<value>.<axis>".
     Raises UsageError for a dimension that the model does not have or a negative size, ModelError for a small tensor
@@ -134,7 +135,7 @@ def infer(
         for name, t in program.graph.inputs.items()
     }
     facts = engine.graph(program.graph, inputs, program.opsets, None)
-    facts.assumed = engine.assumed
+    facts.assumed = not general and (engine.assumed or engine.named > 0)
     return facts
 
 

@@ -47,7 +47,7 @@ def _reshape(c: Call) -> Result:
                 raise Unclear
             hole = i
             out.append(1)
-        elif provably_nonnegative(d - 1) or (keep_zero and provably_nonnegative(d)):
+        elif provably_nonnegative(d - 1) or ((keep_zero or c.estimate) and provably_nonnegative(d)):
             out.append(d)
         elif source is not None and i < len(source) and d == source[i]:
             out.append(d)  # where it is 0, that stands for this very size

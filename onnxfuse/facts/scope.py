@@ -44,7 +44,7 @@ class Facts:
         and outputs. Nodes without such a one before them, and nodes with bodies, are left out.
     outer: the enclosing scope, None for the main graph and for functions.
     opsets: opset version by domain.
-    assumed: of the main graph: some shape is the larger one of two branches (see `infer`).
+    assumed: of the main graph: some shapes may hold for a cost only (see `infer`).
     """
 
     nodes: tuple[Node, ...]
@@ -134,7 +134,8 @@ class Engine:
                     facts.alike[i], results = first
                 else:
                     named = self.named
-                    call = Call(node, inputs, opsets.get(domain, 1 if domain else newest), self.name_dim, self.content)
+                    version = opsets.get(domain, 1 if domain else newest)
+                    call = Call(node, inputs, version, self.name_dim, self.content, not self.general)
                     results = self._apply(rule, op, call)
                     if key is not None and named == self.named:  # a symbol of its own makes a node unlike all others
                         seen[key] = i, results
