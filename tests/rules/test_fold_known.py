@@ -301,7 +301,7 @@ def test_the_size_of_the_larger_branch_is_not_taken_for_the_size() -> None:
     { z = If (c) <then_branch = t () => (float[4,3] p) { p = Relu(x) },
         else_branch = e () => (float[2,3] q) <int64[1] a = {0}, int64[1] b = {2}> { q = Slice(x, a, b) }>
       s = Shape <end = 1> (z)  n = Cast <to = 1> (s)  y = Div(z, n) }""")
-    result = optimized(model, rules=[RULE])
+    result = optimized(model, rules=[RULE], verify=False)
     assert "Shape" in ops(result.model)
     for condition in (True, False):
         feeds = random_feeds(model) | {"c": np.array(condition)}
