@@ -14,86 +14,14 @@ import numpy as np
 from onnx import TensorProto as T
 from onnx import helper
 
-from onnxfuse.facts import ratio
+from onnxfuse.facts import integers, ratio
 from onnxfuse.facts.call import Call, Unclear, array, elementwise, fold, numbers
 from onnxfuse.facts.contents import FLOATS
 from onnxfuse.facts.elementwise import target
-from onnxfuse.facts.expr import Dim, Expr, dmax, dmin, floor_div, provably_nonnegative
+from onnxfuse.facts.expr import Dim, Expr, floor_div
 from onnxfuse.facts.ratio import Ratio
 
 INTEGERS = frozenset({T.INT8, T.INT16, T.INT32, T.INT64, T.UINT8, T.UINT16, T.UINT32, T.UINT64})
-
-
-# Integers and bools --------------------------------------------------------------------------------------------------
-
-
-def _sign(d: Dim) -> int:
-    """−1, 0 or 1 where the sign is the same for all values of the symbols; else Unclear."""
-    if isinstance(d, Expr):
-        if provably_nonnegative(d - 1):
-            return 1
-        if provably_nonnegative(-d - 1):
-            return -1
-        raise Unclear
-    return (d > 0) - (d < 0)
-
-
-def truncating_div(a: Dim, b: Dim) -> Dim:
-    """Integer division that rounds toward zero, as ONNX has it."""
-    if a == 0:
-        return 0
-    negative_a, negative_b = (not provably_nonnegative(x) and provably_nonnegative(-x) for x in (a, b))
-    if not (negative_a or provably_nonnegative(a)) or not (negative_b or provably_nonnegative(b)):
-        raise Unclear
-    quotient = floor_div(-a if negative_a else a, -b if negative_b else b)
-    return quotient if negative_a == negative_b else -quotient
-
-
-def _mod(a: Dim, b: Dim) -> Dim:
-    return a - b * floor_div(a, b)  # the sign of the divisor, as Python
-
-
-def _truncating_mod(a: Dim, b: Dim) -> Dim:
-    return a - b * truncating_div(a, b)  # the sign of the dividend, as C
-
-
-def _power(a: Dim, b: Dim) -> Dim:
-    if not isinstance(b, int) or not 0 <= b <= 8:
-        raise Unclear
-    out: Dim = 1
-    for _ in range(b):
-        out = out * a
-    return out
-
-
-_INTEGER: dict[str, Callable[..., object]] = {
-    "Add": lambda a, b: a + b,
-    "Sub": lambda a, b: a - b,
-    "Mul": lambda a, b: a * b,
-    "Div": truncating_div,
-    "Mod": _mod,
-    "Pow": _power,
-    "Neg": lambda a: -a,
-    "Abs": lambda a: a * _sign(a),
-    "Sign": _sign,
-    "Sum": lambda *a: sum(a[1:], a[0]),
-    "Min": dmin,
-    "Max": dmax,
-    "Floor": lambda a: a,
-    "Ceil": lambda a: a,
-    "Round": lambda a: a,
-    "Identity": lambda a: a,
-    "Relu": lambda a: dmax(a, 0),
-    "Equal": lambda a, b: a == b if isinstance(a, bool) and isinstance(b, bool) else _sign(a - b) == 0,
-    "Greater": lambda a, b: _sign(a - b) > 0,
-    "Less": lambda a, b: not provably_nonnegative(a - b) and _sign(a - b) < 0,
-    "GreaterOrEqual": lambda a, b: provably_nonnegative(a - b) or _sign(a - b) >= 0,
-    "LessOrEqual": lambda a, b: provably_nonnegative(b - a) or _sign(a - b) <= 0,
-    "And": lambda a, b: a and b,
-    "Or": lambda a, b: a or b,
-    "Xor": lambda a, b: a != b,
-    "Not": lambda a: not a,
-}
 
 
 # Floats --------------------------------------------------------------------------------------------------------------
@@ -205,7 +133,7 @@ def _mixed_quotient(a: Any, b: Any, dtype: int) -> object:
     if isinstance(b, int | float) and isinstance(a, Expr | Ratio):
         return ratio.divided(a, float(b), dtype)
     quotient = floor_div(_whole(a), _whole(b))
-    if quotient * b != a or _sign(b) == 0:  # an exact quotient is not rounded; 0/0 is no number
+    if quotient * b != a or integers.sign_of(b) == 0:  # an exact quotient is not rounded; 0/0 is no number
         raise Unclear
     return quotient
 
@@ -230,7 +158,7 @@ def _with_symbols(op: str, arrays: list[np.ndarray], dtype: int) -> np.ndarray:
     def one(*x: Any) -> object:
         if any(isinstance(a, Expr | Ratio) for a in x):
             x = tuple([_plain(a) for a in x])
-            return _SYMBOLIC[op](*x, dtype) if op in _SYMBOLIC else _INTEGER[op](*map(_whole, x))
+            return _SYMBOLIC[op](*x, dtype) if op in _SYMBOLIC else integers.TABLE[op](*map(_whole, x))
         return computed(_FLOAT[op], [np.asarray(a, number) for a in x]).item()
 
     if op not in _FLOAT or op in ("Mod", "Pow", "Sqrt", "Reciprocal", "Sign"):
@@ -241,11 +169,11 @@ def _with_symbols(op: str, arrays: list[np.ndarray], dtype: int) -> np.ndarray:
 # Operators -----------------------------------------------------------------------------------------------------------
 
 _ARITY = {"Sqrt": 1, "Reciprocal": 1} | {
-    name: f.__code__.co_argcount for name, f in _INTEGER.items() if name not in ("Sum", "Min", "Max")
+    name: f.__code__.co_argcount for name, f in integers.TABLE.items() if name not in ("Sum", "Min", "Max")
 }
 
 
-@fold(" ".join(dict.fromkeys([*_INTEGER, *_FLOAT])))
+@fold(" ".join(dict.fromkeys([*integers.TABLE, *_FLOAT])))
 def _elements(c: Call) -> np.ndarray:
     arrays = [v.data for v in c.inputs if v.data is not None]
     op, dtype = c.node.op_type, c.value(0).dtype
@@ -260,9 +188,9 @@ def _elements(c: Call) -> np.ndarray:
         if not all(v.dtype == dtype for v in c.inputs):
             raise Unclear
         return _with_symbols(op, arrays, dtype)
-    if op not in _INTEGER:
+    if op not in integers.TABLE:
         raise Unclear
-    return elementwise(_truncating_mod if truncates else _INTEGER[op], *arrays)
+    return elementwise(integers.truncating_mod if truncates else integers.TABLE[op], *arrays)
 
 
 @fold("Where")
@@ -283,7 +211,7 @@ def _clipped_elements(c: Call) -> np.ndarray:
         if limit is None or (isinstance(limit, float) and np.isinf(limit)):
             continue
         if c.value(0).dtype not in FLOATS:
-            data = elementwise(_INTEGER[op], data, array([limit], ()))
+            data = elementwise(integers.TABLE[op], data, array([limit], ()))
         elif data.dtype == object or isinstance(limit, Expr | Ratio):
             data = _with_symbols(op, [data, array([limit], ())], c.value(0).dtype)
         else:
@@ -304,9 +232,9 @@ def _cast_elements(c: Call) -> np.ndarray:
         # A symbol stays an exact integer; the other elements beside it too.
         return data if any(isinstance(d, Expr | Ratio) for d in elements) else _as_floats(data, given, to)
     if to == T.BOOL:
-        return (
-            elementwise(lambda d: _sign(d) != 0, data) if data.dtype == object else np.asarray(data != 0).astype(object)
-        )
+        if data.dtype == object:
+            return elementwise(lambda d: integers.sign_of(d) != 0, data)
+        return np.asarray(data != 0).astype(object)
     if to not in INTEGERS:
         raise Unclear
     if data.dtype != object and not np.isfinite(data).all():
