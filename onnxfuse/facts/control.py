@@ -74,8 +74,14 @@ def _if(engine: Engine, facts: Facts, i: int, node: Node, inputs: Sequence[Value
 
 def _larger(engine: Engine, name: str, a: Value, b: Value) -> Value:
     """What a cost takes a value to be that is either of two: of the larger size on each axis. Of two ranks, or of a
-    known shape and an unknown one, it is the one with more elements, as far as that is known.
+    known shape and an unknown one, it is the one with more elements, as far as that is known. Of two sequences it is
+    the longer one.
     """
+    if a.items is not None and b.items is not None:
+        engine.assumed = True
+        pairs = zip(a.items, b.items, strict=False)
+        rest = max(a.items, b.items, key=len)[min(len(a.items), len(b.items)) :]
+        return Value(items=(*(_larger(engine, name, x, y) for x, y in pairs), *rest))
     both = unify(engine, name, a, b)
     if a.shape == b.shape:
         return both
