@@ -271,3 +271,17 @@ def test_branches_are_told_with_the_node_as_numbers_and_formulas() -> None:
     numbers = onnxfuse.analyze(model, dims={"B": 3}).to_json()
     assert [branch["flops"] for branch in numbers["nodes"][0]["branches"]] == [1152, 84]
     assert numbers["totals"]["flops"] == 1296 and numbers["totals"]["coverage"] == 1
+
+
+def test_annotations_say_which_numbers_are_lower_bounds(tmp_path: Path) -> None:
+    """A Relu of 4 elements in one branch; what the other one does is not known."""
+    model = graph(
+        "y = If (c) <then_branch = t () => (float[4] a) { a = Relu(x) },"
+        "else_branch = e () => (int64[4] b) { b = RegexFullMatch <pattern = \"a\"> (s) }>",
+        inputs="bool c, float[4] x, string[4] s", outputs="float[4] y", opset=20, ir=9,
+    )  # fmt: skip
+    onnxfuse.analyze(model, annotate=tmp_path / "noted.onnx")
+    (node,) = onnx.load(tmp_path / "noted.onnx").graph.node
+    noted = {entry.key: entry.value for entry in node.metadata_props}
+    assert noted["onnxfuse.flops"] == "4"
+    assert noted["onnxfuse.reason"].startswith("holds RegexFullMatch: works on strings")

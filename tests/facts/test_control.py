@@ -76,7 +76,8 @@ def test_a_cost_takes_the_larger_branch(first: str, second: str, other: str, tak
 
 
 def test_a_cost_takes_the_longer_sequence() -> None:
-    found = infer("""g (float[4, 3] a, float[5, 3] b, bool c) => (float y, float z) <int64 last = {1}, int64 first = {0}>
+    found = infer("""g (float[4, 3] a, float[5, 3] b, bool c) => (float y, float z)
+        <int64 last = {1}, int64 first = {0}>
         { s = If (c) <then_branch = t () => (seq(float) p) { p = SequenceConstruct(b, a) },
                       else_branch = e () => (seq(float) q) { q = SequenceConstruct(a) }>
           y = SequenceAt(s, first) z = SequenceAt(s, last) }""")
