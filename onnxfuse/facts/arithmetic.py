@@ -14,12 +14,12 @@ import numpy as np
 from onnx import TensorProto as T
 from onnx import helper
 
-from onnxfuse.facts import integers, ratio
+from onnxfuse.facts import fraction, integers
 from onnxfuse.facts.call import Call, Unclear, array, elementwise, fold, numbers
 from onnxfuse.facts.contents import FLOATS
 from onnxfuse.facts.elementwise import target
 from onnxfuse.facts.expr import Dim, Expr, floor_div
-from onnxfuse.facts.ratio import Ratio
+from onnxfuse.facts.fraction import Ratio
 
 INTEGERS = frozenset({T.INT8, T.INT16, T.INT32, T.INT64, T.UINT8, T.UINT16, T.UINT32, T.UINT64})
 
@@ -125,13 +125,13 @@ def _mixed_product(a: Any, b: Any, dtype: int) -> object:
     if isinstance(a, int | float):
         a, b = b, a
     if isinstance(b, int | float) and isinstance(a, Expr | Ratio):
-        return ratio.times(a, float(b), dtype)
+        return fraction.times(a, float(b), dtype)
     return _whole(a) * _whole(b)
 
 
 def _mixed_quotient(a: Any, b: Any, dtype: int) -> object:
     if isinstance(b, int | float) and isinstance(a, Expr | Ratio):
-        return ratio.divided(a, float(b), dtype)
+        return fraction.divided(a, float(b), dtype)
     quotient = floor_div(_whole(a), _whole(b))
     if quotient * b != a or integers.sign_of(b) == 0:  # an exact quotient is not rounded; 0/0 is no number
         raise Unclear
@@ -139,14 +139,14 @@ def _mixed_quotient(a: Any, b: Any, dtype: int) -> object:
 
 
 _SYMBOLIC: dict[str, Callable[..., object]] = {
-    "Add": lambda a, b, _: ratio.plus(a, b),
-    "Sub": lambda a, b, _: ratio.plus(a, ratio.negated(b)),
+    "Add": lambda a, b, _: fraction.plus(a, b),
+    "Sub": lambda a, b, _: fraction.plus(a, fraction.negated(b)),
     "Mul": _mixed_product,
     "Div": _mixed_quotient,
-    "Neg": lambda a, _: ratio.negated(a),
-    "Floor": lambda a, _: ratio.floor(a),
-    "Ceil": lambda a, _: ratio.ceil(a),
-    "Round": lambda a, _: ratio.nearest(a),
+    "Neg": lambda a, _: fraction.negated(a),
+    "Floor": lambda a, _: fraction.floor(a),
+    "Ceil": lambda a, _: fraction.ceil(a),
+    "Round": lambda a, _: fraction.nearest(a),
     "Identity": lambda a, _: a,
 }
 
@@ -239,7 +239,7 @@ def _cast_elements(c: Call) -> np.ndarray:
         raise Unclear
     if data.dtype != object and not np.isfinite(data).all():
         raise Unclear
-    return elementwise(lambda d: ratio.truncated(d) if isinstance(d, Expr | Ratio) else int(d), data)
+    return elementwise(lambda d: fraction.truncated(d) if isinstance(d, Expr | Ratio) else int(d), data)
 
 
 def _as_floats(data: np.ndarray, given: int, to: int) -> np.ndarray:

@@ -12,7 +12,7 @@ from onnx import helper
 
 from onnxfuse.facts.call import array
 from onnxfuse.facts.expr import Expr, bounds
-from onnxfuse.facts.ratio import Ratio
+from onnxfuse.facts.fraction import Ratio
 from onnxfuse.facts.value import Shape
 
 INTEGER_LIMIT, FLOAT_LIMIT = 1024, 64  # no larger tensor is read or computed

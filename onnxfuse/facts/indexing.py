@@ -10,7 +10,7 @@ from onnx import TensorProto as T
 
 from onnxfuse.facts.call import SAME, Call, Result, Unclear, like, numbers, prod, rule
 from onnxfuse.facts.expr import Dim, Expr, ceil_div, dmax, floor_div, provably_nonnegative
-from onnxfuse.facts.ratio import Ratio
+from onnxfuse.facts.fraction import Ratio
 
 
 @rule("Gather")

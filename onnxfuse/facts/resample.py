@@ -6,7 +6,7 @@ import numpy as np
 
 from onnxfuse.facts.call import Call, Result, Unclear, normal_axis, rule
 from onnxfuse.facts.expr import Dim, floor_div
-from onnxfuse.facts.ratio import short_fraction
+from onnxfuse.facts.fraction import short_fraction
 from onnxfuse.facts.value import Shape
 
 

@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 
 from onnxfuse import facts, ir
 from onnxfuse.facts.expr import Expr
-from onnxfuse.facts.ratio import Ratio
+from onnxfuse.facts.fraction import Ratio
 
 TYPES = {T.FLOAT: np.float32, T.DOUBLE: np.float64, T.INT64: np.int64, T.INT32: np.int32}
 ROUNDED = ["Floor", "Ceil", "Round"]

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from onnx import TensorProto as T
 
-from onnxfuse.facts import evaluate, ratio, symbol
+from onnxfuse.facts import evaluate, fraction, symbol
 from onnxfuse.facts.call import Unclear
-from onnxfuse.facts.ratio import Ratio, divided, plus, short_fraction, times
+from onnxfuse.facts.fraction import Ratio, divided, plus, short_fraction, times
 
 N = symbol("N")
 SIZES = np.concatenate([np.arange(1, 3000), np.arange(65_000, 65_536)])
@@ -28,18 +28,18 @@ def test_quotients(divisor: float, dtype: int) -> None:
     of_type = {T.FLOAT: np.float32, T.DOUBLE: np.float64}[dtype]
     given = float(of_type(divisor))
     quotient, floats = divided(N, given, dtype), SIZES.astype(of_type) / of_type(divisor)
-    agrees(ratio.floor(quotient), np.floor(floats))
-    agrees(ratio.ceil(quotient), np.ceil(floats))
-    agrees(ratio.truncated(quotient), np.trunc(floats))
+    agrees(fraction.floor(quotient), np.floor(floats))
+    agrees(fraction.ceil(quotient), np.ceil(floats))
+    agrees(fraction.truncated(quotient), np.trunc(floats))
     if isinstance(quotient, Ratio) and quotient.exact:
-        agrees(ratio.nearest(quotient), np.rint(floats))
+        agrees(fraction.nearest(quotient), np.rint(floats))
 
 
 @pytest.mark.parametrize("factor", [0.5, 0.25, 1.75, 2.0, 0.125, 1.7, 2.3])
 def test_products(factor: float) -> None:
     product, floats = times(N, float(np.float32(factor)), T.FLOAT), SIZES.astype(np.float32) * np.float32(factor)
-    agrees(ratio.floor(product), np.floor(floats))
-    agrees(ratio.ceil(product), np.ceil(floats))
+    agrees(fraction.floor(product), np.floor(floats))
+    agrees(fraction.ceil(product), np.ceil(floats))
 
 
 @pytest.mark.parametrize("dtype", [T.FLOAT, T.DOUBLE])
@@ -63,7 +63,7 @@ def test_quotients_of_whole_numbers_up_to_the_last_ones(dtype: int) -> None:
         (lambda half: plus(half, -3), "(N - 6)/2"),
         (lambda half: times(half, 4.0, T.FLOAT), "2·N"),
         (lambda half: divided(half, 4.0, T.FLOAT), "(N)/8"),
-        (lambda half: ratio.negated(half), "(-N)/2"),
+        (lambda half: fraction.negated(half), "(-N)/2"),
     ],
 )
 def test_halves_are_exact(make: Callable[[object], object], formula: str) -> None:
@@ -74,9 +74,9 @@ def test_halves_are_exact(make: Callable[[object], object], formula: str) -> Non
 def test_what_is_rounded_is_not_computed_with() -> None:
     third = divided(N, 3.0, T.FLOAT)
     for function in (
-        lambda: plus(third, 1), lambda: times(third, 3.0, T.FLOAT), lambda: ratio.nearest(third),
+        lambda: plus(third, 1), lambda: times(third, 3.0, T.FLOAT), lambda: fraction.nearest(third),
         lambda: divided(N, 0.7, T.DOUBLE),  # 7/0.7 is a little more than 10
-        lambda: divided(N, 0.0, T.FLOAT), lambda: ratio.truncated(divided(N - 5, 2.0, T.FLOAT)),
+        lambda: divided(N, 0.0, T.FLOAT), lambda: fraction.truncated(divided(N - 5, 2.0, T.FLOAT)),
     ):  # fmt: skip
         with pytest.raises(Unclear):
             function()
