@@ -133,7 +133,9 @@ def _body_rows(
 
 
 def _note(row: roofline.Row) -> dict[str, str]:
-    """A row as entries for a node's `metadata_props`; unknown numbers are left out."""
+    """A row as entries for a node's `metadata_props`; unknown numbers are left out, and `reason` says why they are, or
+    are only lower bounds.
+    """
     numbers = ("flops", "macs", "transcendentals", "bytes_read", "bytes_written", "intensity", "seconds", "bound")
-    found = {f"onnxfuse.{n}": getattr(row, n) for n in numbers}
+    found = {f"onnxfuse.{n}": getattr(row, n) for n in (*numbers, "reason")}
     return {k: f"{v:.6g}" if isinstance(v, float) else str(v) for k, v in found.items() if v is not None}

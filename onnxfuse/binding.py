@@ -5,7 +5,7 @@ as formulas in those dimensions.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from operator import attrgetter
 
@@ -76,11 +76,23 @@ def formulas(model: Model, bound: Bound) -> tuple[Facts, tuple[Cost, ...]]:
             continue
         key = id(formula), id(number)
         if key not in seen:
-            pairs = zip(_counts(formula), _counts(number), strict=True)
-            counts = [_checked(f, n, bound.dims) for f, n in pairs]
-            seen[key] = of_counts(counts, formula.why or "no formula holds for all sizes")
+            seen[key] = _formula(formula, number, bound.dims)
         checked.append(seen[key])
     return facts, tuple(checked)
+
+
+def _formula(formula: Cost, number: Cost, dims: Mapping[str, int]) -> Cost:
+    """A cost with the counts that hold for every size, and its branches, as far as there are any at these sizes."""
+    pairs = zip(_counts(formula), _counts(number), strict=True)
+    counts = of_counts([_checked(f, n, dims) for f, n in pairs], formula.why or "no formula holds for all sizes")
+    if not number.branches and not formula.least:
+        return counts
+    general = {(branch.node, branch.name): branch.cost for branch in formula.branches}
+    branches = [
+        replace(branch, cost=_formula(general.get((branch.node, branch.name), _UNKNOWN), branch.cost, dims))
+        for branch in number.branches
+    ]
+    return replace(counts, least=formula.least, branches=tuple(branches))
 
 
 def misfit(model: Model, bound: Bound) -> str | None:

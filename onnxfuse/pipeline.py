@@ -225,7 +225,7 @@ def optimize(
         files.check(target_file)
     program = source.program
     bound = bind(source, _sizes(source, inputs, sizes))
-    free = bound.dims or program.overridable
+    free = bound.dims or program.overridable or bound.facts.assumed
     known = infer(program, {}, source.array, general=True) if free else bound.facts
     optimizer = Optimizer(source, goal, machine, known, bound, chosen_rules, most)
 

@@ -22,6 +22,7 @@ from typing import NamedTuple
 from onnxfuse import devices, ir
 from onnxfuse.cost import Cost, kind
 from onnxfuse.cost.activation import steps
+from onnxfuse.cost.quantity import Branch
 from onnxfuse.cost.registry import FORMULAS, FREE, Number
 from onnxfuse.devices import Device
 from onnxfuse.errors import UsageError
@@ -40,6 +41,25 @@ _RATES = {1: "fp32", 2: "int8", 3: "int8", 10: "fp16", 11: "fp64", 16: "bf16", *
 
 
 @dataclass(frozen=True, slots=True)
+class BranchRow:
+    """One branch of an If of which the data decide which one runs: what one execution of it does.
+
+    node: the If's name, or its first output; name: "then_branch" or "else_branch"; reason: why a count is unknown or
+    only a lower bound, None where all are known.
+    """
+
+    node: str
+    name: str
+    flops: Number
+    macs: Number
+    transcendentals: Number
+    bytes_read: Number
+    bytes_written: Number
+    bytes: Number
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """One node, annotated. Counts are ints, expressions over the model's symbols, or None where unknown.
 
@@ -47,7 +67,10 @@ class Row:
     none). bound: "compute", "memory", "overhead"; None for what is free or has no time.
     weight_traffic: how many of `bytes` are weights. fused: what the node does to its result beside its operator, in
         order: an "Add" of another value, an activation.
-    reason: why a count is unknown, as the end of a sentence that starts with the operator; None where none is.
+    reason: why a count is unknown or only a lower bound, as the end of a sentence that starts with the operator; None
+        where none is.
+    branches: those in the node and its bodies of which the data decide which one runs. A count of the node has the
+        larger one of two.
     """
 
     name: str
@@ -69,12 +92,14 @@ class Row:
     weight_traffic: Number = 0
     fused: tuple[str, ...] = ()
     reason: str | None = None
+    branches: tuple[BranchRow, ...] = ()
 
     @property
     def known(self) -> bool:
         """Whether every count is known, as a number or an expression."""
         return not (
-            self.flops is None
+            self.reason is not None
+            or self.flops is None
             or self.macs is None
             or self.transcendentals is None
             or self.bytes_read is None
@@ -84,7 +109,8 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums over the rows. With `coverage` below 1 they are lower bounds: an unknown node adds nothing.
+    """Sums over the rows. With `coverage` below 1 they are lower bounds: of an unknown node only that counts which is
+    known. Otherwise they are upper bounds where data decide which branch of an If runs (see `Row.branches`).
 
     Counts may be expressions over the model's symbols. seconds: None as soon as a row of known cost has none. bound:
         the bound under which most of the time is spent.
@@ -318,7 +344,14 @@ def _row(
         cost.weight_traffic,
         of.fused if isinstance(of, Row) else steps(of),
         None if cost.known else cost.why,
+        tuple([_branch_row(branch) for branch in cost.branches]),
     )
+
+
+def _branch_row(branch: Branch) -> BranchRow:
+    cost = branch.cost
+    counts = cost.flops, cost.macs, cost.transcendentals, cost.bytes_read, cost.bytes_written, cost.bytes
+    return BranchRow(branch.node, branch.name, *counts, None if cost.known else cost.why)
 
 
 def _ratio(flops: Number, moved: Number) -> float | None:

@@ -7,6 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 from support import LIGHT_ZOO, graph
 
@@ -248,3 +249,39 @@ def test_formulas_of_real_models(path: Path) -> None:
         # the VAD takes another branch for another length; beyond 8 maxima a peak has no formula
         allowed = {"totals.peak_activation_bytes", "totals.peak_activation_bytes_in_place"}
         assert {op for op in lost if op not in allowed} == set() or path.stem == "silero_vad"
+
+
+def test_branches_are_told_with_the_node_as_numbers_and_formulas() -> None:
+    """MatMul of 8·4·6 MACs a batch, or a sum over 8·4 elements of which 7·4 are additions, by the data."""
+    model = graph(
+        "y = If (c) <then_branch = t () => (float[B,8,6] a) { a = MatMul(x, w) },"
+        "else_branch = e () => (float[B,1,4] b) { b = ReduceSum(x, axis) }>  z = Relu(y)",
+        inputs="bool c, float[B,8,4] x, float[4,6] w, int64[1] axis",
+        outputs="float[B,D,E] z",
+    )
+    del model.graph.input[-1]
+    model.graph.initializer.append(onnx.helper.make_tensor("axis", onnx.TensorProto.INT64, [1], [1]))
+    report = onnxfuse.analyze(model)
+    data = report.to_json()
+    then, other = data["nodes"][0]["branches"]
+    assert (then["node"], then["name"], then["flops"], then["reason"]) == ("y", "then_branch", "384·B", None)
+    assert (other["name"], other["flops"], other["bytes_written"]) == ("else_branch", "28·B", "16·B")
+    assert data["nodes"][0]["flops"] == "384·B" and data["nodes"][1]["branches"] == []
+    assert str(report.totals.flops) == "432·B"  # Relu of the larger result: 48·B
+    numbers = onnxfuse.analyze(model, dims={"B": 3}).to_json()
+    assert [branch["flops"] for branch in numbers["nodes"][0]["branches"]] == [1152, 84]
+    assert numbers["totals"]["flops"] == 1296 and numbers["totals"]["coverage"] == 1
+
+
+def test_annotations_say_which_numbers_are_lower_bounds(tmp_path: Path) -> None:
+    """A Relu of 4 elements in one branch; what the other one does is not known."""
+    model = graph(
+        "y = If (c) <then_branch = t () => (float[4] a) { a = Relu(x) },"
+        "else_branch = e () => (int64[4] b) { b = RegexFullMatch <pattern = \"a\"> (s) }>",
+        inputs="bool c, float[4] x, string[4] s", outputs="float[4] y", opset=20, ir=9,
+    )  # fmt: skip
+    onnxfuse.analyze(model, annotate=tmp_path / "noted.onnx")
+    (node,) = onnx.load(tmp_path / "noted.onnx").graph.node
+    noted = {entry.key: entry.value for entry in node.metadata_props}
+    assert noted["onnxfuse.flops"] == "4"
+    assert noted["onnxfuse.reason"].startswith("holds RegexFullMatch: works on strings")

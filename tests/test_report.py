@@ -11,14 +11,14 @@ import pytest
 
 from onnxfuse import devices
 from onnxfuse.candidates import Candidate
-from onnxfuse.facts.expr import Expr, symbol
+from onnxfuse.facts.expr import Expr, dmax, symbol
 from onnxfuse.patterns import Refusal
 from onnxfuse.profiled import NodeReport, NodeTime, WorkTime
 from onnxfuse.report import text, units
 from onnxfuse.report.console import Cell, Column, render, table
 from onnxfuse.report.tables import ranked
 from onnxfuse.rewrite import Fusion
-from onnxfuse.roofline import Execution, Row, Totals
+from onnxfuse.roofline import BranchRow, Execution, Row, Totals
 from onnxfuse.verification import Unjudged, Verdict
 
 
@@ -222,6 +222,29 @@ def test_a_formula_that_leaves_nodes_out_is_a_lower_bound() -> None:
     assert "the cost of 2 of 2 nodes is known" in said
 
 
+THEN = BranchRow("gate", "then_branch", 236_027_904, 118_013_952, 0, 639_744, 3_211_264, 3_851_008, None)
+ELSE = replace(THEN, name="else_branch", flops=None, bytes=1_234, reason="holds Odd: has no cost formula")
+GATE = replace(ROW, name="gate", op_type="If", kind="control", branches=(THEN, replace(THEN, name="else_branch")))
+
+
+def test_the_larger_one_of_two_branches_is_an_upper_bound() -> None:
+    said = analysis((GATE, LIGHT), replace(TOTALS, coverage=1.0, unknown=()))
+    assert "FLOPs           ≤ 237 M (118 M MACs" in said and "≥" not in said
+    assert "23.1 FLOP/byte (ridge point of the device in fp32: 103)\n" in said
+    assert "branches        If gate: then 236 M FLOPs, 3.85 MB or else 236 M FLOPs, 3.85 MB" in said
+    assert re.search(r"gate +If +≤ 236 M +≤ 3\.85", said) and re.search(r"relu +Relu +803 k", said)
+
+
+def test_a_branch_of_which_a_part_is_unknown_makes_lower_bounds() -> None:
+    inner = replace(GATE, name="loop", op_type="Loop", branches=(THEN, ELSE), reason=ELSE.reason)
+    said = " ".join(analysis((inner, LIGHT)).split())
+    assert "FLOPs ≥ 237 M" in said and "loop Loop ≥ 236 M ≥ 3.85" in said
+    assert "branches If gate, in loop: then 236 M FLOPs, 3.85 MB or else ? FLOPs, ≥ 1.23 kB" in said
+    many = [replace(inner, branches=tuple(replace(b, node=f"if{i}") for b in (THEN, ELSE))) for i in range(11)]
+    said = " ".join(analysis((*many,), top=1).split())
+    assert "If if7, in loop:" in said and "If if8" not in said and "3 more Ifs, in --json" in said
+
+
 def test_sizes_that_the_data_tell() -> None:
     k = symbol("found.0", 0)
     row = replace(ROW, flops=k * 2, bytes=k * 8, intensity=None, seconds=None, bound=None)
@@ -243,13 +266,30 @@ def test_the_formula_keeps_the_symbols_whose_sizes_are_assumed() -> None:
     assert "of activations (at the assumed sizes; no formula)" in said
 
 
-def test_a_long_formula_is_cut_after_a_term() -> None:
-    x = sum((symbol(f"name{i}") * 1000 for i in range(10, 30)), start=symbol("name30"))
-    assert isinstance(x, Expr) and units.formula(x) == str(x)
-    said = units.formula(x, 80)
-    assert said == "1000·name10 + 1000·name11 + 1000·name12 … +18 terms, whole in --json" and len(said) <= 80
-    assert units.formula(x, 20) == "1000·name10 … +20 terms, whole in --json"  # the first may take twice as much
-    assert units.formula(symbol("a" * 90), 40) == "a long formula, whole in --json"
+def test_a_formula_of_200_characters_is_whole() -> None:
+    x = sum((symbol(f"n{i}") * 10 for i in range(10, 32)), start=symbol("zz"))
+    assert isinstance(x, Expr) and len(str(x)) == 200
+    assert units.formula(x) == str(x) and "…" in units.formula(x + symbol("k"))  # type: ignore[arg-type]
+
+
+def test_a_long_formula_shows_its_leading_terms() -> None:
+    """The highest degree first, then the largest coefficients; how many more there are."""
+    x = sum((symbol(f"name{i}") * (1000 + i) for i in range(10, 40)), start=7 - symbol("a") * symbol("b") * 3)
+    said = units.formula(x)  # type: ignore[arg-type]
+    assert said.startswith("-3·a·b + 1039·name39 + 1038·name38 + 1037·name37 + ") and len(said) <= 200
+    shown = said.split(" … ")[0].count("name") + 1
+    assert said.endswith(f" … +{32 - shown} terms, whole in --json") and shown > 5
+
+
+def test_a_formula_of_one_long_term() -> None:
+    """The first term may take twice the length; a maximum shows its leading argument."""
+    names = [symbol(letter * 90) for letter in "abc"]
+    product = names[0] * names[1] * names[2]
+    assert units.formula(product + 1) == f"{product} … +1 term, whole in --json"  # type: ignore[arg-type]
+    assert units.formula(product * product) == "a long formula, whole in --json"  # type: ignore[arg-type]
+    n = [symbol(f"side{i}") for i in range(12)]
+    top = dmax(*[n[i] * n[i] * (i + 1) + n[i] * 50 for i in range(12)])
+    assert units.formula(top) == "max(12·side11·side11 + 50·side11, … +11 more), whole in --json"  # type: ignore[arg-type]
 
 
 def test_why_a_cost_is_unknown() -> None:

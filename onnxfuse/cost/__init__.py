@@ -13,7 +13,7 @@ from onnxfuse import ir
 from onnxfuse.cost import (
     attention,  # noqa: F401  # each import enters its formulas
     attention_ms,  # noqa: F401
-    control,  # noqa: F401
+    control,
     conv,  # noqa: F401
     convert,  # noqa: F401
     elementwise,  # noqa: F401
@@ -37,7 +37,7 @@ from onnxfuse.cost.quantity import COUNTS, of_counts
 from onnxfuse.cost.reasons import reason
 from onnxfuse.cost.registry import FORMULAS, FREE, Call, Cost, Unknown, bytes_or_none, op, register
 from onnxfuse.errors import UsageError
-from onnxfuse.facts import Facts
+from onnxfuse.facts import Facts, expr
 from onnxfuse.facts.scope import INCONSISTENT
 
 __all__ = ["Call", "Cost", "costs", "has_formula", "kind", "node_cost", "op", "reason", "register", "total"]
@@ -112,15 +112,29 @@ def node_cost(index: int, facts: Facts) -> Cost:
         raise UsageError(f"the cost formula of {name} returns {type(cost).__name__}, not a Cost; return call.cost(…)")
     if any(isinstance(n, int) and n >= _BEYOND for n in (cost.macs, cost.arith, cost.bytes_read, cost.bytes_written)):
         return replace(_UNKNOWN, why="is more than can be counted")
+    if call.bodies:
+        cost = replace(cost, branches=control.branches(call))
     return cost if cost.known or cost.why else replace(cost, why=call.missing())
 
 
 def _inside(body: Facts) -> Cost:
-    """The cost of one execution of a body; `why` names the node of it that is unknown."""
+    """The cost of one execution of a body: a lower bound where a node of it is unknown, which `why` names. What
+    no known node does is unknown, not 0.
+    """
     prices = costs(body)
+    found = tuple(branch for cost in prices for branch in cost.branches)
     first = next((i for i, cost in enumerate(prices) if not cost.known), None)
-    why = "" if first is None else f"holds {body.nodes[first].op_type}: {prices[first].why}"
-    return replace(total(prices), why=why)
+    if first is None:
+        return replace(total(prices), branches=found)
+    why = f"holds {body.nodes[first].op_type}: {prices[first].why}"
+    known = {name: [n for cost in prices if (n := getattr(cost, name)) is not None] for name in COUNTS}
+    sums = {name: expr.total(counts) if counts else None for name, counts in known.items()}
+    if sums["macs"] in (None, 0) and sums["arith"] in (None, 0) and len(known["arith"]) < len(prices):
+        sums["macs"] = sums["arith"] = None  # never 0
+    for name, counts in known.items():
+        if name not in ("macs", "arith") and sums[name] == 0 and len(counts) < len(prices):
+            sums[name] = None
+    return replace(of_counts([*sums.values()], why), least=True, branches=found)
 
 
 def _boundary(call: Call, body: Facts | None) -> Cost:
@@ -131,4 +145,5 @@ def _boundary(call: Call, body: Facts | None) -> Cost:
         inside = _inside(body)
     read, written = bytes_or_none(call.read), bytes_or_none(call.written)
     weights = call.weight_traffic(read, written)
-    return Cost(inside.macs, inside.arith, inside.transcendentals, read, written, weights, inside.why)
+    counts = inside.macs, inside.arith, inside.transcendentals, read, written, weights
+    return Cost(*counts, inside.why, inside.least, inside.branches)

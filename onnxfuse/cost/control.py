@@ -5,51 +5,62 @@ expression; where it is not known, neither is the cost.
 
 from __future__ import annotations
 
-from onnxfuse.cost.quantity import COUNTS, of_counts
+from onnxfuse.cost.quantity import Branch
 from onnxfuse.cost.registry import Call, Cost, Number, bytes_of, bytes_or_none, op
-from onnxfuse.facts.expr import Dim, Expr, dmax, provably_nonnegative
+from onnxfuse.facts.expr import Dim, dmax
 
 
 def larger(a: Cost, b: Cost) -> Cost:
-    """The one with more FLOPs, then more bytes.
+    """What either of two executions does at most: FLOPs, MACs, special functions, bytes and bytes read are the larger
+    ones of both, each for itself, and the bytes written are the rest of the bytes.
 
-    Where the symbols decide which that is, a count is the larger one of both if it grows with what decides, and
-    unknown otherwise. Where FLOPs or bytes are unknown, a count is the larger one of both.
+    Of an unknown count and a known one it is the latter, which is a lower bound then.
     """
-    for first, second in ((a.flops, b.flops), (a.bytes, b.bytes)):
-        if first is None or second is None:
-            return of_counts([_max(getattr(a, name), getattr(b, name)) for name in COUNTS], a.why or b.why)
-        if first != second:
-            lead = first - second
-            break
-    else:
-        return a
-    if provably_nonnegative(lead - 1):
-        return a
-    if provably_nonnegative(-lead - 1):
-        return b
-    counts = [_max(getattr(a, name), getattr(b, name), lead) for name in COUNTS]
-    return of_counts(counts, "the sizes decide which branch is the larger one" if None in counts else "")
+    macs, flops = _max(a.macs, b.macs), _max(a.flops, b.flops)
+    read, moved = _max(a.bytes_read, b.bytes_read), _max(a.bytes, b.bytes)
+    return Cost(
+        macs,
+        None if flops is None or macs is None else flops - 2 * macs,
+        _max(a.transcendentals, b.transcendentals),
+        read,
+        None if moved is None or read is None else moved - read,
+        _max(a.weight_traffic, b.weight_traffic),
+        a.why or b.why,
+        least=not (a.known and b.known),
+    )
 
 
-def _max(a: Number, b: Number, lead: Dim | None = None) -> Number:
-    """The larger one; with `lead` only if both differ by a positive multiple of it, or not at all."""
+def _max(a: Number, b: Number) -> Number:
     if a is None or b is None:
-        return None
-    difference = a - b
-    if isinstance(lead, Expr) and difference != 0:
-        k, n = (difference.terms[0][1] if isinstance(difference, Expr) else 0), lead.terms[0][1]
-        if k * n <= 0 or difference * n != lead * k:
-            return None
+        return b if a is None else a
     return dmax(a, b)
+
+
+def _truth(call: Call) -> bool | None:
+    """The condition of an If, where it is known."""
+    data = call.input(0).data
+    return bool(data.item()) if data is not None and data.size == 1 and isinstance(data.item(), (bool, int)) else None
+
+
+def branches(call: Call) -> tuple[Branch, ...]:
+    """The branches of which the data decide which one runs: those of the node, then those inside its bodies."""
+    bodies, own = dict(call.bodies), []
+    if call.node.op_type == "If" and not call.node.domain:
+        truth = _truth(call)
+        if truth is None:
+            label = call.node.name or next(filter(None, call.node.outputs), "")
+            own = [Branch(label, name, body) for name, body in bodies.items()]
+        else:
+            bodies.pop("else_branch" if truth else "then_branch", None)
+    return (*own, *(branch for body in bodies.values() for branch in body.branches))
 
 
 @op("If", kind="control")
 def if_(call: Call) -> Cost:
     """Inputs: condition."""
-    condition = call.input(0).data
-    if condition is not None and condition.size == 1 and isinstance(condition.item(), (bool, int)):
-        return call.body("then_branch" if condition.item() else "else_branch")
+    truth = _truth(call)
+    if truth is not None:
+        return call.body("then_branch" if truth else "else_branch")
     return larger(call.body("then_branch"), call.body("else_branch"))
 
 

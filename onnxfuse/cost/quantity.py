@@ -37,6 +37,18 @@ def _times(a: Number, n: Number) -> Number:
 
 
 @dataclass(frozen=True, slots=True)
+class Branch:
+    """One branch of an If whose condition depends on the data.
+
+    node: the If's name, or its first output; name: "then_branch" or "else_branch"; cost: of one execution.
+    """
+
+    node: str
+    name: str
+    cost: Cost
+
+
+@dataclass(frozen=True, slots=True)
 class Cost:
     """What a node does: operations and bytes moved. Each field is an int, an expression over the model's symbols, or
     None where unknown.
@@ -44,7 +56,9 @@ class Cost:
     macs: multiply-accumulates; arith: FLOPs beside 2·macs; transcendentals: calls of special functions.
     bytes_read, bytes_written: traffic of the node taken alone. weight_traffic: those of them that are weights, i.e.
         constants and what is computed from constants alone; a share of the bytes, so that equality leaves it out.
-    why: why a field is unknown, as the end of a sentence that starts with the operator's name; "" where none is.
+    why: why a field is unknown or too low, as the end of a sentence that starts with the operator's name; else "".
+    least: the fields are lower bounds, as a part of a body is unknown.
+    branches: those of which the data decide which one runs, in the node and in its bodies.
     """
 
     macs: Number = 0
@@ -54,11 +68,14 @@ class Cost:
     bytes_written: Number = 0
     weight_traffic: Number = field(default=0, compare=False)
     why: str = field(default="", compare=False)
+    least: bool = field(default=False, compare=False)
+    branches: tuple[Branch, ...] = field(default=(), compare=False)
 
     @property
     def known(self) -> bool:
         """Whether every field is known, as a number or an expression."""
-        return None not in (self.macs, self.arith, self.transcendentals, self.bytes_read, self.bytes_written)
+        counts = self.macs, self.arith, self.transcendentals, self.bytes_read, self.bytes_written
+        return not self.least and None not in counts
 
     @property
     def flops(self) -> Number:
@@ -85,6 +102,7 @@ class Cost:
             _plus(self.bytes_written, other.bytes_written),
             _plus(self.weight_traffic, other.weight_traffic),
             self.why or other.why,
+            self.least or other.least,
         )
 
     def scaled(self, n: Number) -> Cost:
@@ -97,6 +115,7 @@ class Cost:
             _times(self.bytes_written, n),
             _times(self.weight_traffic, n),
             self.why if n is not None else self.why or "its trip count is not known",
+            self.least,
         )
 
 
@@ -107,7 +126,7 @@ def of_counts(counts: Sequence[Number], why: str = "") -> Cost:
 
 
 FREE = Cost()
-COUNTS = tuple(f.name for f in fields(Cost) if f.name != "why")  # the fields that are numbers
+COUNTS = tuple(f.name for f in fields(Cost))[:6]  # the fields that are numbers
 
 
 @lru_cache(maxsize=1 << 14)

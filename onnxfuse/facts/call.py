@@ -30,6 +30,7 @@ class Call:
     """One operator call: its node, the facts of its inputs, the opset version of its domain.
 
     `name_dim(text)` makes a symbol name unique in the model; `read` decodes a tensor attribute (None: not readable).
+    estimate: the facts are for a cost, so that a size that may be 0 is taken to be more.
     """
 
     node: Node
@@ -37,6 +38,7 @@ class Call:
     version: int
     name_dim: Callable[[str], str]
     read: Callable[[onnx.TensorProto], np.ndarray | None]
+    estimate: bool = False
 
     def has(self, i: int) -> bool:
         """Is the optional input there?"""
@@ -123,7 +125,7 @@ class Call:
 Result = Shape | list[Shape | None]
 DType = int | Callable[[Call], int]
 ShapeFunction = Callable[[Call], Result]
-Fold = Callable[[Call], np.ndarray]
+Fold = Callable[[Call], np.ndarray | list[np.ndarray]]  # a list has the elements of each output
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,7 @@ def rule(names: str, *dtypes: DType, random: bool = False) -> Callable[[ShapeFun
 
 
 def fold(names: str) -> Callable[[Fold], Fold]:
-    """Registers how to compute the elements of the only output."""
+    """Registers how to compute the elements of the only output, or of each."""
 
     def register(function: Fold) -> Fold:
         for name in names.split():

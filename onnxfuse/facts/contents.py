@@ -12,6 +12,7 @@ from onnx import helper
 
 from onnxfuse.facts.call import array
 from onnxfuse.facts.expr import Expr, bounds
+from onnxfuse.facts.fraction import Ratio
 from onnxfuse.facts.value import Shape
 
 INTEGER_LIMIT, FLOAT_LIMIT = 1024, 64  # no larger tensor is read or computed
@@ -58,16 +59,24 @@ def fitted(data: np.ndarray, dtype: int, shape: Shape | None) -> np.ndarray | No
         return array([bool(d) for d in elements] if dtype == T.BOOL else elements, data.shape)
     if dtype not in FLOATS or data.size > FLOAT_LIMIT:
         return None
-    symbolic = [d for d in data.reshape(-1) if isinstance(d, Expr)] if data.dtype == object else []
-    if data.dtype == object and not symbolic:
-        return data.astype(helper.tensor_dtype_to_np_dtype(dtype))
-    return data if all(_holds(dtype, d) for d in symbolic) else None
+    numpy_dtype = helper.tensor_dtype_to_np_dtype(dtype)
+    if data.dtype != object:
+        return data
+    numbers = np.array([d for d in data.reshape(-1) if not isinstance(d, Expr | Ratio)], np.float64)
+    with np.errstate(over="ignore"):
+        if not np.array_equal(numbers.astype(numpy_dtype), numbers, equal_nan=True):
+            return None
+    if numbers.size == data.size:
+        return data.astype(numpy_dtype)
+    return data if all(_holds(dtype, d) for d in data.reshape(-1) if isinstance(d, Expr | Ratio)) else None
 
 
-def _holds(dtype: int, d: Expr) -> bool:
+def _holds(dtype: int, d: Expr | Ratio) -> bool:
     """Whether a dtype holds a size exactly. Models that compute sizes in int32 do so for sizes that fit, products too,
     and those in float32 for single dimensions below 2²⁴; in narrower types it must be proved.
     """
+    if isinstance(d, Ratio):
+        return dtype in (T.FLOAT, T.DOUBLE) and _holds(dtype, d.top)
     if d.length > LONGEST:
         return False
     if dtype in (T.INT64, T.INT32, T.DOUBLE):

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from onnx import TensorProto as T
 
-from onnxfuse.facts.call import Unclear, array, normal_axis, same_dim
+from onnxfuse.facts.call import Unclear, array, normal_axis, prod, same_dim
 from onnxfuse.facts.expr import Dim, dmax, provably_nonnegative, symbol
 from onnxfuse.facts.scope import CONTROL, DEEPEST, MOST_CALLS, Control, Engine, Facts
 from onnxfuse.facts.value import UNKNOWN, Shape, Value
@@ -67,7 +67,35 @@ def _if(engine: Engine, facts: Facts, i: int, node: Node, inputs: Sequence[Value
     if chosen is not None:
         return results["then_branch" if chosen else "else_branch"]
     pairs = zip(node.outputs, results["then_branch"], results["else_branch"], strict=False)
-    return [unify(engine, name, a, b) for name, a, b in pairs]
+    if engine.general:
+        return [unify(engine, name, a, b) for name, a, b in pairs]
+    return [_larger(engine, name, a, b) for name, a, b in pairs]
+
+
+def _larger(engine: Engine, name: str, a: Value, b: Value) -> Value:
+    """What a cost takes a value to be that is either of two: of the larger size on each axis. Of two ranks, or of a
+    known shape and an unknown one, it is the one with more elements, as far as that is known. Of two sequences it is
+    the longer one.
+    """
+    if a.items is not None and b.items is not None:
+        engine.assumed = True
+        pairs = zip(a.items, b.items, strict=False)
+        rest = max(a.items, b.items, key=len)[min(len(a.items), len(b.items)) :]
+        return Value(items=(*(_larger(engine, name, x, y) for x, y in pairs), *rest))
+    both = unify(engine, name, a, b)
+    if a.shape == b.shape:
+        return both
+    engine.assumed = True
+    if not (a.dtype and b.dtype):
+        both = replace(both, dtype=a.dtype or b.dtype)
+    if a.shape is None or b.shape is None:
+        return replace(both, shape=b.shape if a.shape is None else a.shape)
+    if len(a.shape) == len(b.shape):
+        return replace(both, shape=tuple(map(dmax, a.shape, b.shape)))
+    more = prod(a.shape) - prod(b.shape)
+    if provably_nonnegative(more):
+        return replace(both, shape=a.shape)
+    return replace(both, shape=b.shape if provably_nonnegative(-more) else None)
 
 
 def _invariant(graph: Graph, source: str, result: str) -> bool:

@@ -1,4 +1,4 @@
-"""The elements of small tensors, as exporters compute shapes with them; element-wise ones are in `elementwise`."""
+"""The elements of small tensors, as exporters compute shapes with them; element-wise ones are in `arithmetic`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import onnx
 from onnx import TensorProto as T
 from onnx import helper
 
-from onnxfuse.facts.call import Call, Unclear, array, fold, normal_axis, numbers, prod
-from onnxfuse.facts.elementwise import check_ordered
-from onnxfuse.facts.expr import Expr, dmax, dmin, symbol
-from onnxfuse.facts.movement import cut, slice_bounds, slices
+from onnxfuse.facts.arithmetic import check_ordered
+from onnxfuse.facts.call import Call, Unclear, array, elementwise, fold, normal_axis, numbers, prod
+from onnxfuse.facts.contents import FLOATS
+from onnxfuse.facts.expr import Dim, Expr, dmax, dmin, symbol
+from onnxfuse.facts.movement import cut, slice_bounds, slices, split_shapes
 
 
 @fold("Shape")
@@ -65,6 +66,17 @@ def _slice_elements(c: Call) -> np.ndarray:
     return data
 
 
+@fold("Split")
+def _split_elements(c: Call) -> list[np.ndarray]:
+    data = c.data()
+    axis = c.axis(data.ndim, 0)
+    ends: list[int] = []
+    for shape in split_shapes(c):
+        size = shape[axis]
+        ends.append((ends[-1] if ends else 0) + (size if isinstance(size, int) else 0))
+    return np.split(data, ends[:-1], axis)
+
+
 @fold("Expand")
 def _expand_elements(c: Call) -> np.ndarray:
     data, target = c.data(), c.ints(1)
@@ -104,22 +116,47 @@ def _min_elements(c: Call) -> np.ndarray:
 
 
 def _reduce(c: Call, function: np.ufunc, of_floats: np.ufunc | None = None) -> np.ndarray:
-    """of_floats: the same on floats, where it does not round."""
-    data = c.data()
-    if not data.size or (data.dtype != object and of_floats is None):
+    """of_floats: the same on floats, where it does not round; without it floats must be whole and stay exact."""
+    data, dtype = c.data(), c.value(0).dtype
+    if not data.size:
         raise Unclear
-    if of_floats is not None and data.dtype != object:
+    if data.dtype != object:
         check_ordered(data)
+    if data.dtype != object and of_floats is not None:
         function = of_floats
+    elif dtype in FLOATS:
+        data = elementwise(_whole, data)
     axes = c.ints_of("axes", 1)
     if not axes:
         if c.attr("noop_with_empty_axes", 0):
             return data
         axes = list(range(data.ndim))
+    if dtype in FLOATS and of_floats is None:
+        _check_exact(data, dtype, function)
     out = data
     for axis in sorted({normal_axis(a, data.ndim) for a in axes}, reverse=True):
         out = np.asarray(function.reduce(out, axis=axis), dtype=data.dtype)
     return out
+
+
+def _whole(x: object) -> Dim:
+    if isinstance(x, float) and x.is_integer():
+        return int(x)
+    if isinstance(x, int | Expr):
+        return x
+    raise Unclear
+
+
+def _check_exact(data: np.ndarray, dtype: int, function: np.ufunc) -> None:
+    """Raises Unclear where a product or sum of whole floats may be rounded on the way, in whatever order they come."""
+    largest = 1 if function is np.multiply else 0
+    for d in map(abs, (d for d in data.reshape(-1) if isinstance(d, int))):
+        largest = largest * max(d, 1) if function is np.multiply else largest + d
+    if largest > _EXACT[dtype]:
+        raise Unclear
+
+
+_EXACT: dict[int, int] = {T.FLOAT16: 2**11, T.FLOAT: 2**24, T.DOUBLE: 2**53}  # whole numbers up to here are floats
 
 
 def _indices(c: Call, i: int = 1) -> np.ndarray:

@@ -10,6 +10,7 @@ from onnx import TensorProto as T
 
 from onnxfuse.facts.call import SAME, Call, Result, Unclear, like, numbers, prod, rule
 from onnxfuse.facts.expr import Dim, Expr, ceil_div, dmax, floor_div, provably_nonnegative
+from onnxfuse.facts.fraction import Ratio
 
 
 @rule("Gather")
@@ -45,7 +46,8 @@ def _one_hot(c: Call) -> Result:
     data = c.value(1).data
     depth: Dim = c.fresh(0, axis)
     if data is not None:
-        depth = data.reshape(-1)[0] if data.dtype == object else int(data.reshape(-1)[0])
+        given = data.reshape(-1)[0]
+        depth = depth if isinstance(given, Ratio) else given if isinstance(given, Expr) else int(given)
     return (*x[:axis], depth, *x[axis:])
 
 
@@ -147,7 +149,7 @@ def _range(c: Call) -> Result:
     if all(isinstance(d, np.floating) for d in ends):
         first, last, step = map(float, ends)
         return (max(math.ceil((last - first) / step), 0),)
-    if any(d != int(d) for d in ends if not isinstance(d, Expr)):  # a symbolic limit in steps of, say, 0.5
+    if any(isinstance(d, Ratio) or (not isinstance(d, Expr) and d != int(d)) for d in ends):  # limits or steps of 0.5
         return (c.fresh(0, 0),)
     start, limit, delta = (d if isinstance(d, Expr) else int(d) for d in ends)
     return (dmax(ceil_div(limit - start, delta), 0),)

@@ -15,6 +15,7 @@ from onnx import numpy_helper
 
 from onnxfuse.errors import ModelError, UsageError
 from onnxfuse.facts import (  # noqa: F401  # they register their functions
+    arithmetic,
     control,
     elementwise,
     folding,
@@ -108,8 +109,10 @@ def infer(
     read: decodes a tensor's elements; asked only for small ones (at most 1,024). Default: from the tensor itself, or
         from its file in the program's folder.
 
-    general: what holds for whatever a caller feeds: an overridable initializer is an input. Otherwise its contents are
-        taken to be its default, which is what a cost wants.
+    general: what holds for whatever a caller feeds: an overridable initializer is an input, and an If whose condition
+        depends on the data gives what both of its branches have in common. Otherwise the contents of the one are taken
+        to be its default, sizes of the other to be the larger ones, and in the target of a Reshape a size that is 0
+        for the smallest inputs to be itself, not the sign for another: which is what a cost wants.
 
     A dimension that depends on data is a symbol ≥ 0 of its own, "<value>.<axis>".
     Raises UsageError for a dimension that the model does not have or a negative size, ModelError for a small tensor
@@ -131,7 +134,9 @@ def infer(
         name: Value(t.dtype, None if t.dims is None else tuple(dim(name, a, d) for a, d in enumerate(t.dims)))
         for name, t in program.graph.inputs.items()
     }
-    return engine.graph(program.graph, inputs, program.opsets, None)
+    facts = engine.graph(program.graph, inputs, program.opsets, None)
+    facts.assumed = not general and (engine.assumed or engine.named > 0)
+    return facts
 
 
 def extend(

@@ -47,7 +47,7 @@ def _reshape(c: Call) -> Result:
                 raise Unclear
             hole = i
             out.append(1)
-        elif provably_nonnegative(d - 1) or (keep_zero and provably_nonnegative(d)):
+        elif provably_nonnegative(d - 1) or ((keep_zero or c.estimate) and provably_nonnegative(d)):
             out.append(d)
         elif source is not None and i < len(source) and d == source[i]:
             out.append(d)  # where it is 0, that stands for this very size
@@ -206,6 +206,11 @@ def _slice(c: Call) -> Result:
 
 @rule("Split")
 def _split(c: Call) -> Result:
+    return [*split_shapes(c)]
+
+
+def split_shapes(c: Call) -> list[Shape]:
+    """The shape of each part that Split makes."""
     x = c.shape(0)
     axis = c.axis(len(x), 0)
     parts: list[Dim] | None = None

@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-from functools import lru_cache
-
 import numpy as np
 
 from onnxfuse.facts.call import Call, Result, Unclear, normal_axis, rule
 from onnxfuse.facts.expr import Dim, floor_div
+from onnxfuse.facts.fraction import short_fraction
 from onnxfuse.facts.value import Shape
-
-_LONGEST = 1 << 16  # sizes for which a scale is compared with a fraction; no longer axis is resized
-
-
-@lru_cache(maxsize=256)
-def _fraction(scale: float) -> Fraction | None:
-    """The fraction that a scale stands for (17/10 for 1.7), where floats give the same sizes; None without one."""
-    single = np.float32(scale)
-    ratio = Fraction(float(single)).limit_denominator(256)
-    if not 0 <= ratio.numerator < 2**31:
-        return None
-    sizes = np.arange(_LONGEST, dtype=np.int64)
-    rounded = np.floor(single * sizes.astype(np.float32)).astype(np.int64)
-    return ratio if np.array_equal(rounded, sizes * ratio.numerator // ratio.denominator) else None
 
 
 def scaled(size: Dim, scale: float, c: Call, axis: int) -> Dim:
@@ -32,7 +16,7 @@ def scaled(size: Dim, scale: float, c: Call, axis: int) -> Dim:
     """
     if isinstance(size, int):
         return int(np.float32(scale) * np.float32(size))
-    ratio = _fraction(scale)
+    ratio = short_fraction(scale, up=False)
     return c.fresh(0, axis) if ratio is None else floor_div(size * ratio.numerator, ratio.denominator)
 
 

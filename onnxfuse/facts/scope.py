@@ -44,6 +44,7 @@ class Facts:
         and outputs. Nodes without such a one before them, and nodes with bodies, are left out.
     outer: the enclosing scope, None for the main graph and for functions.
     opsets: opset version by domain.
+    assumed: of the main graph: some shapes may hold for a cost only (see `infer`).
     """
 
     nodes: tuple[Node, ...]
@@ -53,6 +54,7 @@ class Facts:
     trips: dict[int, Dim] = field(default_factory=dict)
     alike: dict[int, int] = field(default_factory=dict)
     outer: Facts | None = None
+    assumed: bool = False
 
     def __getitem__(self, name: str) -> Value:
         """Facts of a value of this scope or of an enclosing one; UNKNOWN where there is none."""
@@ -71,6 +73,7 @@ class Engine:
         self.content = partial(content, read=read)
         self.taken = taken
         self.depth = self.calls = self.named = 0
+        self.assumed = False  # whether a value was taken to be the larger one of two
         self._interned = Interned()
         self._tensors: dict[Hashable, Value] = {}  # small initializers by type and bytes
 
@@ -131,7 +134,8 @@ class Engine:
                     facts.alike[i], results = first
                 else:
                     named = self.named
-                    call = Call(node, inputs, opsets.get(domain, 1 if domain else newest), self.name_dim, self.content)
+                    version = opsets.get(domain, 1 if domain else newest)
+                    call = Call(node, inputs, version, self.name_dim, self.content, not self.general)
                     results = self._apply(rule, op, call)
                     if key is not None and named == self.named:  # a symbol of its own makes a node unlike all others
                         seen[key] = i, results
@@ -178,9 +182,9 @@ class Engine:
                     unknown += 1
                 else:
                     known += 1
-        data = None
+        folded: Sequence[np.ndarray] = ()
         if (not unknown or op in _FROM_NOTHING or (known and op in _FROM_SOME)) and op in FOLDS:
-            data = self._fold(op, call, shapes[0])
+            folded = self._fold(op, call, shapes)
         out = []
         for k in range(len(call.node.outputs)):
             dtype = rule.dtypes[k if k < len(rule.dtypes) else -1]
@@ -192,17 +196,20 @@ class Engine:
             shape = shapes[k] if k < len(shapes) else None
             if shape and (not call.inputs or shape is not call.inputs[0].shape):
                 shape = _settled(call, k, shape)
-            elements = None if data is None or k else fitted(data, dtype, shape)
+            elements = fitted(folded[k], dtype, shape) if k < len(folded) else None
             out.append(self._interned(Value(dtype, shape, elements, constant)))
         return out
 
-    def _fold(self, op: str, call: Call, shape: Shape | None) -> np.ndarray | None:
-        if shape is None or any(isinstance(d, Expr) for d in shape) or count(shape) > INTEGER_LIMIT:
-            return None
+    def _fold(self, op: str, call: Call, shapes: Sequence[Shape | None]) -> Sequence[np.ndarray]:
+        """The elements of the first outputs, as far as they are few and known."""
+        for shape in shapes:
+            if shape is None or any(isinstance(d, Expr) for d in shape) or count(shape) > INTEGER_LIMIT:
+                return ()
         try:
-            return FOLDS[op](call)
+            found = FOLDS[op](call)
         except INCONSISTENT:
-            return None
+            return ()
+        return found if isinstance(found, list) else (found,)
 
 
 def _settled(call: Call, output: int, shape: Shape) -> Shape | None:

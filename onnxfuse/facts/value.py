@@ -18,8 +18,8 @@ class Value:
     dtype: ONNX `TensorProto.DataType` number, 0 = unknown or not a tensor.
     shape: dims, each an int or an `Expr` over the model's symbols; None = rank unknown.
     data:  the elements, where known: an object array of int/bool/Expr for integer and bool tensors, a float array for
-           float tensors (an object array while one of its elements is a symbolic whole number); its numpy shape equals
-           `shape`. Only small tensors carry it.
+           float tensors (an object array while one of its elements is symbolic: an `Expr` or a `Ratio`); its numpy
+           shape equals `shape`. Only small tensors carry it.
     constant: True for an initializer that no caller can override and for what is computed from such alone. An
            overridable one has its default as `data`, so ask for both before removing anything.
     items: the tensors of a sequence, where all of them are known; dtype and shape say nothing then.

@@ -48,8 +48,8 @@ def node_table(nodes: Sequence[Row], whole: float | None, width: int) -> Rendera
         [
             label(row),
             operator(row) if width >= 100 else "+".join((row.op_type, *row.fused)),
-            units.count(row.flops) if isinstance(row.flops, int) else "?",
-            units.megabytes(row.bytes),
+            _bound(row) + units.count(row.flops) if isinstance(row.flops, int) else "?",
+            _bound(row) + units.megabytes(row.bytes) if isinstance(row.bytes, int) else "?",
             "–" if row.intensity is None else units.digits(row.intensity),
             Cell(row.bound or "–", row.bound or ""),
             "?" if row.seconds is None else f"{row.seconds * 1e6:,.1f}",
@@ -58,6 +58,11 @@ def node_table(nodes: Sequence[Row], whole: float | None, width: int) -> Rendera
         for row in nodes
     ]
     return table(columns, lines, width)
+
+
+def _bound(row: Row) -> str:
+    """ "≥ " before what is a lower bound, "≤ " before the larger one of two branches."""
+    return "≥ " if row.reason is not None else "≤ " if row.branches else ""
 
 
 def operator(row: Row) -> str:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from onnxfuse.facts.expr import Expr
-from onnxfuse.report import units
+from onnxfuse.report import tables, units
 
 if TYPE_CHECKING:
     from onnxfuse.analysis import Analysis
     from onnxfuse.cost.registry import Number
-    from onnxfuse.roofline import Row, Totals
+    from onnxfuse.roofline import BranchRow, Row, Totals
 
 BOUNDS = {"memory": "memory", "compute": "compute", "overhead": "launch overhead"}
 
 SOME = 8  # operators and symbols that are named
-NAME = 16  # columns that a name takes, with the gap behind it
 REASON = 60  # characters of why a cost is unknown
 
 
@@ -33,25 +33,27 @@ def subject(report: Analysis) -> str:
 
 
 def lines(report: Analysis, ridge: float, width: int | None = None) -> list[tuple[str, str]]:
-    """Name and sentence of every total; "≥" where unknown nodes make it a lower bound.
+    """Name and sentence of every total; "≥" where unknown nodes make it a lower bound, "≤" where data decide which
+    branch runs, so that the larger one is counted.
 
-    ridge: the device's ridge point in FLOP/byte. width: of the terminal; long formulas and reasons are cut to it.
+    ridge: the device's ridge point in FLOP/byte. width: of the terminal, for which long formulas and reasons are cut.
     """
     totals, nodes = report.at_dims.totals, report.at_dims.nodes
     formulas = report.totals
-    least = "≥ " if totals.coverage < 1 else ""
+    shown = str if width is None else units.formula
+    least = "≥ " if totals.coverage < 1 else "≤ " if any(row.branches for row in nodes) else ""
     lacking = formulas.coverage < totals.coverage
 
     def both(name: str, say: Callable[[object], str], detail: str = "") -> str:
         number, formula = getattr(totals, name), getattr(formulas, name)
         unit = " B" if say is units.size else ""
         bound = least or ("≥ " if lacking and isinstance(number, Expr) else "")
-        return bound + _both(number, formula, say, unit, "≥" if lacking else "=", detail, width)
+        return bound + _both(number, formula, say, unit, "≥" if lacking else "=", detail, shown)
 
     def alone(name: str, say: Callable[[object], str]) -> str:
         number, formula = getattr(totals, name), getattr(formulas, name)
         if isinstance(number, Expr) and isinstance(formula, Expr):
-            return f"{units.formula(formula, _limit(width))}{' B' if say is units.size else ''}"
+            return f"{shown(formula)}{' B' if say is units.size else ''}"
         return say(number)
 
     special = f"{alone('transcendentals', units.count)} special functions apart"
@@ -66,7 +68,7 @@ def lines(report: Analysis, ridge: float, width: int | None = None) -> list[tupl
         ("memory traffic", both("bytes", units.size, split)),
     ]
     if totals.intensity is not None:
-        of_known = ", of the nodes of known cost" if least else ""
+        of_known = ", of the nodes of known cost" if totals.coverage < 1 else ""
         limit = f" (ridge point of the device in fp32: {units.digits(ridge)})"
         found.append(("intensity", f"{units.digits(totals.intensity)} FLOP/byte{limit}{of_known}"))
     weights = f"{least}{alone('weight_traffic', units.size)} of the memory traffic"
@@ -77,7 +79,7 @@ def lines(report: Analysis, ridge: float, width: int | None = None) -> list[tupl
         ("peak memory", both("peak_activation_bytes", units.size, " of activations")),
         ("with reuse", both("peak_activation_bytes_in_place", units.size, " where outputs take the place of inputs")),
     ]
-    return [*found, *_known(report, width)]
+    return [*found, *_known(report, width), *_branches(nodes)]
 
 
 def _both(
@@ -87,21 +89,16 @@ def _both(
     unit: str,
     relation: str,
     detail: str,
-    width: int | None,
+    shown: Callable[[Expr], str],
 ) -> str:
     """A number, and the formula that it comes from; of a count that the dims do not tell there is only a formula."""
     if isinstance(number, Expr):
-        shown = units.formula(formula, _limit(width)) if isinstance(formula, Expr) else say(formula)
-        return f"{shown}{unit}{detail}"
+        only = shown(formula) if isinstance(formula, Expr) else say(formula)
+        return f"{only}{unit}{detail}"
     if formula is None and number is not None:
         return f"{say(number)}{detail} (at the assumed sizes; no formula)"
-    known = f" {relation} {units.formula(formula, _limit(width))}" if isinstance(formula, Expr) else ""
+    known = f" {relation} {shown(formula)}" if isinstance(formula, Expr) else ""
     return f"{say(number)}{detail}{known}"
-
-
-def _limit(width: int | None) -> int | None:
-    """How long a formula may be: two lines."""
-    return None if width is None else 2 * (width - NAME - 10)
 
 
 def _time(seconds: float | None, nodes: Sequence[Row], least: str) -> str:
@@ -140,6 +137,32 @@ def _known(report: Analysis, width: int | None) -> list[tuple[str, str]]:
         marked = " (? in the tables)" if at.data_dims else ""
         found.append(("other sizes", f"{_some(report.data_dims)}: without a formula in the dims{marked}"))
     return found
+
+
+def _branches(nodes: Sequence[Row]) -> list[tuple[str, str]]:
+    """A line for each If at which the data decide which branch runs: what each of the two does."""
+    found = []
+    for row in nodes:
+        for name, pair in groupby(row.branches, lambda branch: branch.node):
+            inner = "" if name in (row.name, *row.outputs) else f", in {tables.label(row)}"
+            said = " or ".join(f"{b.name.removesuffix('_branch')} {_branch(b)}" for b in pair)
+            found.append(f"If {name}{inner}: {said}")
+    shown = found[:SOME]
+    if len(found) > SOME:
+        shown.append(f"{units.several(len(found) - SOME, 'more If')}, in --json")
+    return [("" if i else "branches", said) for i, said in enumerate(shown)]
+
+
+def _branch(branch: BranchRow) -> str:
+    """What a branch does: "12 FLOPs, 96 B"; "≥" where a part of it is unknown."""
+
+    def said(count: Number, say: Callable[[object], str], unit: str) -> str:
+        least = "≥ " if branch.reason is not None and count is not None else ""
+        if isinstance(count, Expr):
+            return f"{least}{units.formula(count)}{unit}"
+        return f"{least}{say(count)}{unit if say is units.count else ''}"
+
+    return f"{said(branch.flops, units.count, ' FLOPs')}, {said(branch.bytes, units.size, ' B')}"
 
 
 def _some(names: Sequence[str]) -> str:

@@ -7,10 +7,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from onnxfuse.facts.expr import Expr
+    from onnxfuse.facts.expr import Dim, Expr
 
 _PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-_CUT = " … +9,999 terms, whole in --json"
+LONGEST = 200  # characters of a formula that a person still reads
+_WHOLE = ", whole in --json"
+_CUT = f" … +9,999 terms{_WHOLE}"
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
@@ -61,20 +63,33 @@ def megabytes(x: object) -> str:
     return "?"
 
 
-def formula(x: Expr, limit: int | None = None) -> str:
-    """An expression; one of more than `limit` characters by its leading terms, "… +N terms, whole in --json".
+def formula(x: Expr) -> str:
+    """An expression; one of more than `LONGEST` characters by its leading terms, "… +N terms, whole in --json".
 
-    The first term may take twice the limit, so that there is something to read.
+    Terms of the highest degree lead, of these the ones with the largest coefficients. The first term may take twice
+    the length, so that there is something to read.
     """
     text = str(x)
-    if limit is None or len(text) <= limit:
+    if len(text) <= LONGEST:
         return text
-    heads = [str(type(x)(x.terms[:kept])) for kept in range(1, len(x.terms))]
-    fitting = [head for head in heads if len(head) + len(_CUT) <= limit]
-    fitting = fitting or [head for head in heads[:1] if len(head) <= 2 * limit]
-    if not fitting:
-        return "a long formula, whole in --json"
-    return f"{fitting[-1]} … +{several(len(x.terms) - len(fitting), 'term')}, whole in --json"
+    terms = sorted(x.terms, key=lambda term: (-len(term[0]), -abs(term[1])))
+    heads = [str(type(x)(tuple(terms[:kept]))) for kept in range(1, len(terms))]
+    fitting = [head for head in heads if len(head) + len(_CUT) <= LONGEST]
+    fitting = fitting or [head for head in heads[:1] if len(head) <= 2 * LONGEST]
+    if fitting:
+        return f"{fitting[-1]} … +{several(len(terms) - len(fitting), 'term')}{_WHOLE}"
+    atom = terms[0][0][0]
+    if len(terms) == 1 and terms[0] == ((atom,), 1) and atom.kind in ("min", "max"):
+        first = max(atom.args, key=_leading)
+        if len(str(first)) + len(_CUT) <= LONGEST:
+            return f"{atom.kind}({first}, … +{len(atom.args) - 1:,} more){_WHOLE}"
+    return f"a long formula{_WHOLE}"
+
+
+def _leading(dim: Dim) -> tuple[int, int]:
+    """Degree and coefficient of what leads an argument of a minimum or maximum."""
+    terms = [((), dim)] if isinstance(dim, int) else dim.terms
+    return max((len(monomial), k) for monomial, k in terms)
 
 
 def several(n: int, noun: str) -> str:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from onnxfuse.facts.arithmetic import computed, largest, least
+from onnxfuse.facts.call import Unclear
 from onnxfuse.patterns import Scope
 from onnxfuse.rules._known import elements, ints, listed, perm_of
 
@@ -16,10 +18,6 @@ if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
 
 _MOST = 1 << 16  # elements that are computed from less; what is only moved may be as large as it is
 Inputs = list[np.ndarray]
-
-
-class _Unclear(Exception):
-    pass
 
 
 def evaluate(tensor: gs.Tensor, scope: Scope) -> np.ndarray | None:
@@ -75,7 +73,7 @@ def _run(node: gs.Node, scope: Scope, given: list[np.ndarray | None]) -> np.ndar
     try:
         with np.errstate(all="ignore"):
             found = np.asarray(TABLE[node.op](node, arrays, scope))
-    except (_Unclear, ValueError, IndexError, TypeError):
+    except (Unclear, ValueError, IndexError, TypeError):
         return None
     from onnx import helper
 
@@ -105,10 +103,10 @@ def _slice(node: gs.Node, x: Inputs, scope: Scope) -> np.ndarray:
     starts, ends, axes = (listed(node, name, i, scope) for i, name in ((1, "starts"), (2, "ends"), (3, "axes")))
     steps = ints(node.inputs[4], scope) if len(node.inputs) > 4 else [1] * len(starts or ())
     if starts is None or ends is None or steps is None or any(s < 1 for s in steps):
-        raise _Unclear
+        raise Unclear
     if axes is None:
         if "axes" in node.attrs or len(node.inputs) > 3:
-            raise _Unclear
+            raise Unclear
         axes = list(range(len(starts)))
     cut = [slice(None)] * x[0].ndim
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
@@ -122,13 +120,13 @@ def _cast(node: gs.Node, x: Inputs, scope: Scope) -> np.ndarray:  # noqa: ARG001
     to = helper.tensor_dtype_to_np_dtype(node.attrs["to"])
     plain = "fiub"
     if x[0].dtype.kind not in plain or to.kind not in plain:
-        raise _Unclear
+        raise Unclear
     if to == np.float16 and x[0].dtype != np.float32:  # some runtimes go by way of float32
-        raise _Unclear
+        raise Unclear
     if to.kind in "iu" and x[0].size:  # what does not fit is converted differently everywhere
         low, high = (f(x[0].astype(np.float64)) for f in (np.min, np.max))
         if not (np.iinfo(to).min <= low and high < np.iinfo(to).max):
-            raise _Unclear
+            raise Unclear
     return x[0].astype(to)
 
 
@@ -145,12 +143,12 @@ def _filled(node: gs.Node, x: Inputs, scope: Scope) -> np.ndarray:
 
 def _scatter(node: gs.Node, x: Inputs, scope: Scope) -> np.ndarray:  # noqa: ARG001
     if node.attrs.get("reduction", "none") != "none":
-        raise _Unclear
+        raise Unclear
     if np.any(x[1] < 0):
-        raise _Unclear
+        raise Unclear
     rows = x[1].reshape(-1, x[1].shape[-1])
     if len({tuple(r) for r in rows.tolist()}) != len(rows):  # which of two comes last is not said
-        raise _Unclear
+        raise Unclear
     out = x[0].copy()
     out[tuple(np.moveaxis(x[1], -1, 0))] = x[2]
     return out
@@ -159,9 +157,12 @@ def _scatter(node: gs.Node, x: Inputs, scope: Scope) -> np.ndarray:  # noqa: ARG
 def _arithmetic(function: Callable[..., np.ndarray]) -> Callable[[gs.Node, Inputs, Scope], np.ndarray]:
     def run(node: gs.Node, x: Inputs, scope: Scope) -> np.ndarray:  # noqa: ARG001
         if "axis" in node.attrs or "broadcast" in node.attrs:  # opset below 7
-            raise _Unclear
+            raise Unclear
         if x[0].dtype.kind in "iu" and function in (np.divide, np.mod):
-            raise _Unclear
+            raise Unclear
+        if function is not np.where and all(a.dtype.kind == "f" for a in x):
+            found = computed(function, x)
+            return found.astype(bool) if found.dtype == object else found
         return function(*x)
 
     return run
@@ -171,7 +172,8 @@ _Operator = Callable[["gs.Node", Inputs, Scope], np.ndarray]
 _ELEMENTWISE: dict[str, Callable[..., np.ndarray]] = {
     "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide, "Neg": np.negative, "Sqrt": np.sqrt,
     "Equal": np.equal, "Not": np.logical_not, "Where": np.where, "Abs": np.abs, "And": np.logical_and,
-    "Or": np.logical_or, "Greater": np.greater, "Less": np.less,
+    "Or": np.logical_or, "Greater": np.greater, "Less": np.less, "GreaterOrEqual": np.greater_equal,
+    "LessOrEqual": np.less_equal, "Floor": np.floor, "Ceil": np.ceil, "Round": np.rint, "Min": least, "Max": largest,
 }  # fmt: skip
 _MOVES: dict[str, _Operator] = {
     "Reshape": _reshape, "Squeeze": _reshape, "Unsqueeze": _reshape, "Flatten": _reshape, "Transpose": _transpose,

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import onnx.parser
+import pytest
 
 from onnxfuse import ir
 from onnxfuse.cost import Cost, costs
@@ -14,23 +15,34 @@ def priced(text: str, dims: dict[str, int] | None = None) -> tuple[Cost, ...]:
 HEAD = '<ir_version: 8, opset_import: ["": 17]>\n'
 
 
-def test_if_is_its_larger_branch():
-    # then: two Relu of 6 = 12 FLOPs, 48 + 48 bytes; else: one Sigmoid, no FLOPs, 24 + 24 bytes
+@pytest.mark.parametrize("swapped", [False, True])
+def test_if_has_the_larger_count_of_both_branches(swapped):
+    # two Relu of 6: 12 FLOPs, 48 + 48 bytes; one Sigmoid: no FLOPs, 6 sigmoids, 24 + 24 bytes
+    bodies = ["{ r = Relu(x) y = Relu(r) }", "{ y = Sigmoid(x) }"]
+    first, second = reversed(bodies) if swapped else bodies
     text = HEAD + (
         "m (bool c, float[2,3] x) => (float[2,3] y) { y = If (c) <"
-        "then_branch = t () => (float[2,3] a) { r = Relu(x) a = Relu(r) },"
-        "else_branch = e () => (float[2,3] b) { b = Sigmoid(x) }> }"
+        f"then_branch = t () => (float[2,3] y) {first}, else_branch = e () => (float[2,3] y) {second}> }}"
     )
-    assert priced(text) == (Cost(0, 12, 0, 48, 48),)
+    (cost,) = priced(text)
+    assert cost == Cost(0, 12, 6, 48, 48) and cost.known
+    parts = [Cost(0, 12, 0, 48, 48), Cost(0, 0, 6, 24, 24)]
+    assert [branch.cost for branch in cost.branches] == (parts[::-1] if swapped else parts)
+    assert [(branch.node, branch.name) for branch in cost.branches] == [("y", "then_branch"), ("y", "else_branch")]
 
 
-def test_if_is_its_larger_branch_wherever_it_stands():
+def test_bytes_are_those_of_the_branch_that_moves_more():
     text = HEAD + (
-        "m (bool c, float[2,3] x) => (float[2,3] y) { y = If (c) <"
-        "then_branch = t () => (float[2,3] a) { a = Sigmoid(x) },"
-        "else_branch = e () => (float[2,3] b) { r = Relu(x) b = Relu(r) }> }"
+        "m (bool c, float[6] x, float[6] v, float[6] z) => (float[6] y) { y = If (c) <"
+        "then_branch = t () => (float[6] y) { y = Max(z, x, v) },"
+        "else_branch = e () => (float[6] y) { a = Neg(z) b = Neg(a) d = Neg(b) y = Neg(d) }> }"
     )
-    assert priced(text) == (Cost(0, 12, 0, 48, 48),)
+    # Max of three: 72 read, 24 written, 12 FLOPs; four Neg: 96 read, 96 written, 24 FLOPs
+    assert priced(text) == (Cost(0, 24, 0, 96, 96),)
+    less = text.replace("b = Neg(a) d = Neg(b) y = Neg(d)", "y = Identity(a)")
+    # one Neg: 24 read, 24 written; of 96 and 48 bytes, the larger count
+    (cost,) = priced(less)
+    assert (cost.bytes, cost.bytes_read) == (96, 72)
 
 
 IF = (
@@ -40,11 +52,11 @@ IF = (
 )
 
 
-def test_if_with_symbols_is_its_larger_branch_where_that_is_decided():
+def test_counts_of_one_branch_only_need_no_maximum():
     (cost,) = priced(HEAD + IF % "b = Sigmoid(z)")  # N FLOPs against none, whatever the sizes
-    assert [str(n) for n in (cost.arith, cost.transcendentals, cost.bytes_read)] == ["N", "0", "4·N"]
-    for sizes in ({"N": 5, "M": 7}, {"N": 9, "M": 7}):
-        assert priced(HEAD + IF % "b = Sigmoid(z)", sizes) == (Cost(0, sizes["N"], 0, *(4 * sizes["N"],) * 2),)
+    assert [str(n) for n in (cost.arith, cost.transcendentals, cost.bytes)] == ["N", "M", "max(8·M, 8·N)"]
+    for n, m in ((5, 7), (9, 7)):
+        assert priced(HEAD + IF % "b = Sigmoid(z)", {"N": n, "M": m}) == (Cost(0, n, m, *(4 * max(n, m),) * 2),)
 
 
 def test_if_with_symbols_that_decide_is_the_maximum():
@@ -55,12 +67,16 @@ def test_if_with_symbols_that_decide_is_the_maximum():
         assert priced(HEAD + IF % "b = Neg(z)", {"N": n, "M": m}) == (Cost(0, most, 0, 4 * most, 4 * most),)
 
 
-def test_if_whose_counts_do_not_follow_the_larger_branch_is_unknown_there():
-    """N FLOPs, or M and M sigmoids: those run only if M ≥ N, so neither 0 nor M is right for all sizes."""
-    (cost,) = priced(HEAD + IF % "u = Neg(z) b = Sigmoid(u)")
-    assert evaluate(cost.arith, {"N": 9, "M": 7}) == 9 and evaluate(cost.arith, {"N": 5, "M": 7}) == 7
-    assert cost.transcendentals is None and cost.bytes_read is None
-    assert cost.why == "the sizes decide which branch is the larger one"
+def test_a_formula_is_the_number_at_every_size():
+    """N FLOPs, or M and M sigmoids, 8·N bytes or 16·M."""
+    body = "u = Neg(z) b = Sigmoid(u)"
+    (cost,) = priced(HEAD + IF % body)
+    for n, m in ((5, 7), (9, 7), (30, 7)):
+        sizes = {"N": n, "M": m}
+        found = [evaluate(k, sizes) for k in (cost.flops, cost.transcendentals, cost.bytes)]
+        assert found == [max(n, m), m, max(8 * n, 16 * m)]
+        (number,) = priced(HEAD + IF % body, sizes)
+        assert [number.flops, number.transcendentals, number.bytes] == found
 
 
 def test_if_with_a_known_condition_is_the_taken_branch():
@@ -72,15 +88,53 @@ def test_if_with_a_known_condition_is_the_taken_branch():
     assert priced(text) == (Cost(0, 0, 6, 24, 24),)
 
 
-def test_if_with_an_unknown_operator_is_unknown():
+UNKNOWN_BRANCH = (
+    "If (c) <then_branch = t () => (float[2,3] a) { a = my.domain.Op(x) },"
+    "else_branch = e () => (float[2,3] b) { b = Relu(x) }>"
+)
+
+
+def test_if_with_an_unknown_branch_is_at_least_the_other():
+    (cost,) = priced(HEAD + f"m (bool c, float[2,3] x) => (float[2,3] y) {{ y = {UNKNOWN_BRANCH} }}")
+    assert (cost.flops, cost.bytes, cost.least, cost.known) == (6, 48, True, False)
+    assert cost.why == "holds Op: has no cost formula"
+    unknown, known = (branch.cost for branch in cost.branches)
+    assert unknown.flops is None and known.flops == 6
+
+
+def test_if_of_which_nothing_is_known_is_unknown_and_not_0():
+    text = HEAD + f"m (bool c, float[2,3] x) => (float[2,3] y) {{ y = {UNKNOWN_BRANCH} }}"
+    (cost,) = priced(text.replace("b = Relu(x)", "b = my.domain.Other(x)"))
+    assert (cost.macs, cost.flops, cost.transcendentals, cost.known) == (None, None, None, False)
+
+
+def test_what_is_known_of_a_body_is_a_lower_bound():
+    """Five rounds of an Exp and of a branch that is a Relu, or unknown; or of another If inside that one."""
     text = HEAD + (
-        "m (bool c, float[2,3] x) => (float[2,3] y) { y = If (c) <"
-        "then_branch = t () => (float[2,3] a) { a = my.domain.Op(x) },"
-        "else_branch = e () => (float[2,3] b) { b = Relu(x) }> }"
+        "m (bool c, float[2,3] x) => (float[2,3] y) <int64 n = {5}> { y = Loop (n, , x) <"
+        "body = b (int64 i, bool k, float[2,3] s) => (bool k2, float[2,3] t) "
+        f"{{ k2 = Identity(k) u = Exp(s) t = {UNKNOWN_BRANCH} }}> }}"
     )
     (cost,) = priced(text)
-    assert (cost.macs, cost.flops) == (None, None)
-    assert cost.why == "holds Op: has no cost formula"
+    # 5·(24 + 24) for each of Exp and Relu; the state of 24 bytes goes in and out once
+    assert cost == Cost(0, 30, 30, 264, 264) and cost.least
+    assert [branch.node for branch in cost.branches] == ["t", "t"]
+    (nested,) = priced(text.replace("b = Relu(x)", f"b = {UNKNOWN_BRANCH}".replace("float[2,3] b", "float[2,3] b")))
+    assert nested == cost and nested.least
+    assert [(branch.node, branch.name) for branch in nested.branches] == [
+        ("t", "then_branch"), ("t", "else_branch"), ("b", "then_branch"), ("b", "else_branch"),
+    ]  # fmt: skip
+
+
+def test_the_branch_that_is_not_taken_is_not_told():
+    inner = UNKNOWN_BRANCH
+    text = HEAD + (
+        "m (bool c, float[2,3] x) => (float[2,3] y) <bool k = {0}> { y = If (k) <"
+        f"then_branch = p () => (float[2,3] g) {{ g = {inner} }},"
+        "else_branch = q () => (float[2,3] h) { h = Exp(x) }> }"
+    )
+    (cost,) = priced(text)
+    assert cost == Cost(0, 0, 6, 24, 24) and cost.known and cost.branches == ()
 
 
 LOOP = (

@@ -11,9 +11,11 @@ from onnxfuse import facts, ir
 from onnxfuse.facts import Facts, Value
 
 
-def infer(text: str, dims: dict[str, int] | None = None, *, opset: int = 17, domain: str = "local") -> Facts:
+def infer(
+    text: str, dims: dict[str, int] | None = None, *, opset: int = 17, domain: str = "local", general: bool = False
+) -> Facts:
     model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}, "{domain}" : 1]> {text}')
-    return facts.infer(ir.read(model), dims)
+    return facts.infer(ir.read(model), dims, general=general)
 
 
 def shape(value: Value) -> str:
@@ -40,16 +42,51 @@ def test_if_with_a_known_condition_is_that_branch() -> None:
     assert branch.outer is found
 
 
+TWO = """g (float[%s, 3] a, float[%s, 3] b, bool c) => (float y) { y = If (c) <
+    then_branch = t () => (float p) { p = Relu(a) },
+    else_branch = e () => (float q) { %s }> }"""
+
+
 def test_if_with_an_unknown_condition_keeps_what_both_branches_have() -> None:
-    found = infer(f"g (float[N, 3] a, bool c) => (float y) {{ y = If (c) <{BRANCHES}> }}")
+    found = infer(f"g (float[N, 3] a, bool c) => (float y) {{ y = If (c) <{BRANCHES}> }}", general=True)
     assert shape(found["y"]) == "?"  # rank 2 or 3
-    found = infer(
-        """g (float[N, 3] a, float[M, 3] b, bool c) => (float y) { y = If (c) <
-            then_branch = t () => (float p) { p = Relu(a) },
-            else_branch = e () => (float q) { q = Relu(b) }> }"""
-    )
-    assert shape(found["y"]) == "y.0, 3"
-    assert found["y"].dtype == T.FLOAT
+    for first, second in (("N", "M"), ("5", "7")):
+        found = infer(TWO % (first, second, "q = Relu(b)"), general=True)
+        assert shape(found["y"]) == "y.0, 3" and not found.assumed
+        assert found["y"].dtype == T.FLOAT
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "other", "taken"),
+    [
+        ("N", "M", "q = Relu(b)", "max(M, N), 3"),
+        ("5", "7", "q = Relu(b)", "7, 3"),
+        ("7", "5", "q = Relu(b)", "7, 3"),
+        ("5", "7", "q = ReduceSum <keepdims = 0> (b)", "5, 3"),
+        ("5", "7", "ax = Constant <value_ints = [0]> () q = Unsqueeze(b, ax)", "1, 7, 3"),
+        ("N", "M", "ax = Constant <value_ints = [0]> () q = Unsqueeze(b, ax)", "?"),  # N or M may be the larger one
+        ("5", "7", "q = local.Op(b)", "5, 3"),
+    ],
+)
+def test_a_cost_takes_the_larger_branch(first: str, second: str, other: str, taken: str) -> None:
+    found = infer(TWO % (first, second, other))
+    assert shape(found["y"]) == taken and found.assumed
+    if taken != "?":
+        assert found["y"].dtype == T.FLOAT
+
+
+def test_a_cost_takes_the_longer_sequence() -> None:
+    found = infer("""g (float[4, 3] a, float[5, 3] b, bool c) => (float y, float z)
+        <int64 last = {1}, int64 first = {0}>
+        { s = If (c) <then_branch = t () => (seq(float) p) { p = SequenceConstruct(b, a) },
+                      else_branch = e () => (seq(float) q) { q = SequenceConstruct(a) }>
+          y = SequenceAt(s, first) z = SequenceAt(s, last) }""")
+    assert (shape(found["y"]), shape(found["z"]), found.assumed) == ("5, 3", "4, 3", True)
+
+
+def test_equal_branches_assume_nothing() -> None:
+    found = infer(TWO % ("5", "5", "q = Relu(b)"))
+    assert shape(found["y"]) == "5, 3" and not found.assumed
 
 
 def loop(body: str, *, outputs: str = "y") -> Facts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
@@ -115,3 +116,16 @@ def test_a_reshape_to_what_it_is_goes_in_the_first_run() -> None:
     result = optimized(m, target="portable", verify=False).model
     assert ops(result) == ["Add", "Relu"]
     assert_same(m, result, random_feeds(m))
+
+
+def test_a_size_that_the_data_may_make_0_is_no_size_for_a_rewrite() -> None:
+    """A 0 is the size of the input there: of no rows that NonZero finds, (1, 0) becomes (1, 2·0/1) by a Reshape to
+    (0, −1). Without free dimensions the facts for the cost, which take the size to be more, are not those of rules.
+    """
+    model = parse("""<ir_version: 8, opset_import: ["" : 17]> g (float[6] x) => (int64[A,B] y)
+    <int64[1] minus = {-1}> { z = NonZero(x)  k = Shape <start = 1> (z)  t = Concat <axis = 0> (k, minus)
+      y = Reshape(z, t) }""")
+    result = optimized(model, rules=[RULE])
+    for x in ([0, 1, 0, 1, 1, 0], [1, 1, 1, 1, 1, 1]):
+        assert_same(model, result.model, {"x": np.array(x, np.float32)})
+    assert result.fusions == ()

@@ -257,3 +257,52 @@ def test_a_target_that_may_be_zero_copies() -> None:
     result = optimized(m, target="ort-cpu", verify=False)
     assert_same(m, result.model, {"x": np.ones((1, 3), np.float32)})
     assert_same(m, result.model, {"x": np.ones((5, 3), np.float32)})
+
+
+def same_padding(dims: str) -> onnx.ModelProto:
+    """TensorFlow's SAME padding of a 3x3 window in steps of 2, as torch exports timm's `pad_same`."""
+    sides = "".join(
+        f"""n{k} = Gather <axis = 0> (s, axis{k})  f{k} = Cast <to = 1> (n{k})  q{k} = Div(f{k}, two)  c{k} = Ceil(q{k})
+        l{k} = Sub(c{k}, one)  m{k} = Mul(l{k}, two)  k{k} = Add(m{k}, three)  p{k} = Sub(k{k}, f{k})
+        o{k} = Clip(p{k}, none)  i{k} = Cast <to = 7> (o{k})  h{k} = Div(i{k}, half)  r{k} = Sub(i{k}, h{k})
+        b{k} = Unsqueeze(h{k}, first)  e{k} = Unsqueeze(r{k}, first) """
+        for k in (2, 3)
+    )
+    return parse(f"""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[{dims}] x, float[2,3,3,3] w) => (float[A,B,C,D] y)
+    <int64 axis2 = {{2}}, int64 axis3 = {{3}}, float one = {{1}}, float two = {{2}}, float three = {{3}},
+     int64 half = {{2}}, float none = {{0}}, int64[1] first = {{0}}, int64[1] last = {{-1}},
+     int64[1] front = {{-9223372036854775807}},
+     int64[4] rest = {{0, 0, 0, 0}}, int64[2] pairs = {{-1, 2}}>
+    {{ s = Shape(x) {sides} p = Concat <axis = 0> (b3, e3, b2, e2, rest)  t = Reshape(p, pairs)
+       u = Slice(t, last, front, first, last)  v = Transpose <perm = [1, 0]> (u)  z = Reshape(v, last)
+       a = Pad(x, z)  y = Conv <strides = [2, 2]> (a, w) }}""")
+
+
+def test_the_padding_of_tensorflow_becomes_constant() -> None:
+    """A side of 97 needs (⌈97/2⌉ − 1)·2 + 3 − 97 = 2, one at each end; one of 60 needs 1, at its end."""
+    out = folded(same_padding("N,3,97,60"))
+    assert ops(out) == ["Pad", "Conv"] and [0, 0, 1, 0, 0, 0, 1, 1] in held(out)
+    assert len(ops(folded(same_padding("N,3,H,W"), {"H": 8, "W": 9}))) > 20
+
+
+def test_what_float16_rounds_stays() -> None:
+    """onnxruntime's CPU kernels keep float32 between two float16 nodes: 2047/4 is 511.75 in both, 2047/6 is not."""
+    model = parse("""<ir_version: 8, opset_import: ["" : 17]> g (int64[N,2] x) => (int64[N,2] y)
+    <float16[2] a = {2047, 2047}, float16[2] b = {4, 6}, int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}>
+    { q = Div(a, b)  c = Ceil(q)  p = Slice(c, zero, one)  r = Slice(c, one, two)  i = Cast <to = 7> (c)
+      y = Mul(x, i) }""")
+    assert "Div" in ops(folded(model))
+
+
+def test_the_size_of_the_larger_branch_is_not_taken_for_the_size() -> None:
+    """The estimate takes it for one, in a model without free dimensions, too; a rewrite must not."""
+    model = parse("""<ir_version: 8, opset_import: ["" : 17]> g (bool c, float[4,3] x) => (float[A,3] y)
+    { z = If (c) <then_branch = t () => (float[4,3] p) { p = Relu(x) },
+        else_branch = e () => (float[2,3] q) <int64[1] a = {0}, int64[1] b = {2}> { q = Slice(x, a, b) }>
+      s = Shape <end = 1> (z)  n = Cast <to = 1> (s)  y = Div(z, n) }""")
+    result = optimized(model, rules=[RULE], verify=False)
+    assert "Shape" in ops(result.model)
+    for condition in (True, False):
+        feeds = random_feeds(model) | {"c": np.array(condition)}
+        assert_same(model, result.model, feeds)
