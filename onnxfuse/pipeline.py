@@ -8,14 +8,14 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnxfuse import analysis, arguments, devices, roofline, targets
+from onnxfuse import analysis, arguments, devices, releases, roofline, targets
 from onnxfuse.analysis import Analysis, Dims
 from onnxfuse.binding import bind, misfit
 from onnxfuse.cost import costs
@@ -43,6 +43,7 @@ class Result:
     before, after: sums over the nodes that the target executes (a function may be inlined), and the estimated time of
         its kernels, which may hold several nodes.
     rolled_back: rewrites that were taken back because the model with them did not compute the same.
+    requires: {"onnxruntime": the least release in which the result is right}; None where it needs none in particular.
     """
 
     source: str | None
@@ -57,6 +58,7 @@ class Result:
     refused: tuple[Refusal, ...]
     verdict: Verdict | None
     rolled_back: tuple[Refusal, ...]
+    requires: Mapping[str, str] | None
     seconds: float
     _model: Model
 
@@ -96,6 +98,7 @@ class Result:
                 "cases": verdict.cases,
                 "rolled_back": self.rolled_back,
             },
+            "requires": self.requires,
             "seconds": self.seconds,
         }
         plain_data: dict[str, Any] = plain(data)
@@ -225,6 +228,8 @@ def optimize(
         return run_totals(source.program, changed, costs(changed), goal, machine)
 
     outcome = optimizer.run(target_file, sizes, seed, verify, measure)
+    rewritten = bool(outcome.made.fusions)
+    release = releases.note(source.proto, goal) if rewritten else releases.demanded(source.proto)
     if target_file is not None:
         source.save(target_file)
     return Result(
@@ -240,6 +245,7 @@ def optimize(
         outcome.made.refused,
         outcome.verdict,
         outcome.rolled_back,
+        None if release is None else {"onnxruntime": release},
         time.perf_counter() - started,
         source,
     )

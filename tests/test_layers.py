@@ -10,8 +10,8 @@ import pytest
 import onnxfuse
 
 LAYERS = """
-errors arguments jsonable devices ir bridge storage validity model graph facts cost memory weights roofline targets
-execution candidates patterns rules interface feeds binding surroundings pricing plan legality rewrite worklist
+errors arguments jsonable devices ir targets releases bridge storage validity model graph facts cost memory weights
+roofline execution candidates patterns rules interface feeds binding surroundings pricing plan legality rewrite worklist
 differences interruption runtime gpu executed trace workloads measure perturbed reference verification bisection
 optimizer analysis pipeline ratio bench profiled report cli
 """.split()  # noqa: SIM905 - a list of words reads better as words

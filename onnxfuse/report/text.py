@@ -67,6 +67,8 @@ def optimization(result: Result, *, explain: bool = False, width: int = 100, col
         verb = "was" if len(result.refused) == 1 else "were"
         parts += ["", f"{len(result.refused):,} more {verb} not made; --explain says why."]
     parts += ["", f"{verified(result)} ({result.seconds:.1f} s)"]
+    if result.requires is not None:
+        parts.append(" ".join(f"Needs {package} {release} or newer" for package, release in result.requires.items()))
     return render(parts, width, colour)
 
 
