@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnxfuse import analysis, arguments, devices, releases, roofline, targets
+from onnxfuse import analysis, arguments, devices, quantizing, releases, roofline, targets
 from onnxfuse.analysis import Analysis, Dims
 from onnxfuse.binding import bind, misfit
 from onnxfuse.cost import costs
@@ -43,6 +43,7 @@ class Result:
     before, after: sums over the nodes that the target executes (a function may be inlined), and the estimated time of
         its kernels, which may hold several nodes.
     rolled_back: rewrites that were taken back because the model with them did not compute the same.
+    quantizable: False where `onnxruntime.quantization` would break the result; made with then="quantize" it does not.
     requires: {"onnxruntime": the least release in which the result is right}; None where it needs none in particular.
     """
 
@@ -58,6 +59,7 @@ class Result:
     refused: tuple[Refusal, ...]
     verdict: Verdict | None
     rolled_back: tuple[Refusal, ...]
+    quantizable: bool
     requires: Mapping[str, str] | None
     seconds: float
     _model: Model
@@ -98,6 +100,7 @@ class Result:
                 "cases": verdict.cases,
                 "rolled_back": self.rolled_back,
             },
+            "quantizable": self.quantizable,
             "requires": self.requires,
             "seconds": self.seconds,
         }
@@ -189,6 +192,7 @@ def optimize(
     max_intensity: float | None = None,
     verify: bool = True,
     seed: int = 0,
+    then: str | None = None,
 ) -> Result:
     """Fuse what is legal and pays on the target, prove that the result computes the same, and write it to `out`.
 
@@ -196,6 +200,7 @@ def optimize(
     out: where the result is written, atomically; None writes nothing (the result is in `Result.model`).
     rules, exclude: names of the rewrites to try, or not to. max_intensity: FLOP/byte from which a node counts as
         compute-bound instead of the device's ridge point.
+    then: "quantize" emits nothing that `onnxruntime.quantization` breaks.
     Raises OnnxfuseError for bad input; Finding where the result could not be verified: then nothing is written.
     """
     from onnxfuse.optimizer import Optimizer
@@ -205,7 +210,7 @@ def optimize(
     sizes, seed, verify = arguments.sizes("dims", dims), arguments.whole("seed", seed), arguments.flag("verify", verify)
     most = None if max_intensity is None else arguments.number("max_intensity", max_intensity, zero=False)
     target_file = None if out is None else arguments.path("out", out)
-    goal = _target(target)
+    goal = quantizing.variant(_target(target), then)
     machine = _device(goal.device if device is None else device)
     only = None if rules is None else arguments.names("rules", rules)
     chosen_rules = select(only, arguments.names("exclude", exclude))
@@ -245,6 +250,7 @@ def optimize(
         outcome.made.refused,
         outcome.verdict,
         outcome.rolled_back,
+        quantizing.takes(source.proto),
         None if release is None else {"onnxruntime": release},
         time.perf_counter() - started,
         source,

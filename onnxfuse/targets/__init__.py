@@ -35,10 +35,14 @@ class Support:
 
 @dataclass(frozen=True, slots=True)
 class FusedKernel:
-    """A kernel for a fused operator: the ONNX dtypes it takes, the activations it can end with, and its releases."""
+    """A kernel for a fused operator: the ONNX dtypes it takes, the activations it can end with, its releases.
+
+    masks: an attention may have a mask.
+    """
 
     dtypes: frozenset[int]
     activations: frozenset[str] = frozenset()
+    masks: bool = True
     support: Support | None = None
 
 
@@ -56,7 +60,8 @@ class Target:
     """A runtime with its default options.
 
     device: the device that is assumed when none is named.
-    kernels: fused operators by (domain, op_type). functions: the releases for nodes that call a local function of ours.
+    kernels: fused operators by (domain, op_type). functions: the releases for nodes that call a local
+        function of ours, None where no such nodes may be made.
     chains: op_type sequences which the runtime executes as one kernel by itself, and in which dtypes, called as in a
         device's file.
     functions_are_kernels: a function node counts as one kernel (an idealised compiler); otherwise its body runs node
@@ -68,7 +73,7 @@ class Target:
     device: str
     kernels: Mapping[tuple[str, str], FusedKernel] = field(default_factory=dict)
     chains: Mapping[tuple[str, ...], frozenset[str]] = field(default_factory=dict)
-    functions: Support = _FUNCTIONS
+    functions: Support | None = _FUNCTIONS
     functions_are_kernels: bool = False
 
 
@@ -77,7 +82,7 @@ class Target:
 # is refused up to 1.19, and both operators are wrong with some masks up to 1.20.
 _RESIDUAL, _MASK = 3, 5
 _KERNELS: dict[tuple[str, str], FusedKernel] = {
-    (MICROSOFT, name): FusedKernel(_FLOAT, activations, Support("1.18", later, _TRIED))
+    (MICROSOFT, name): FusedKernel(_FLOAT, activations, support=Support("1.18", later, _TRIED))
     for name, later, activations in (
         # The CUDA FusedConv is registered for float only and its constructor takes Relu only.
         ("FusedConv", {_RESIDUAL: "1.27"}, frozenset({"Relu"})),
