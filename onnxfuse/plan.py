@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from onnxfuse import pricing
+from onnxfuse import pricing, quantized
 from onnxfuse.candidates import compute_bound_reason
 from onnxfuse.cost import node_cost, total
 from onnxfuse.devices import Device
@@ -85,6 +85,7 @@ def make(
                             raise NotLegal(f"the model has another function '{ONNXFUSE}::{match.new.op_type}'")
                         if match.definition is None:
                             place.check_foreign(match.new.domain, match.new.op_type)
+                        quantized.check(match.old, editor)
                         choices.append(_price(rule, match, place, device, max_intensity))
                 except NotLegal as reason:
                     refused.append(Refusal(rule.name, place.label(node), str(reason)))

@@ -11,8 +11,8 @@ import onnxfuse
 
 LAYERS = """
 errors arguments jsonable devices ir targets releases quantizing bridge storage validity model graph facts cost memory
-weights roofline execution candidates patterns rules interface feeds binding surroundings pricing plan legality
-rewrite worklist differences interruption runtime gpu executed trace workloads measure perturbed reference
+weights roofline execution candidates patterns rules interface feeds binding surroundings pricing quantized plan
+legality rewrite worklist differences interruption runtime gpu executed trace workloads measure perturbed reference
 verification bisection optimizer analysis pipeline ratio bench profiled report cli
 """.split()  # noqa: SIM905 - a list of words reads better as words
 ROOT = Path(onnxfuse.__file__).parent
