@@ -11,6 +11,7 @@ import numpy as np
 import onnx_graphsurgeon as gs
 from onnx import TensorProto, defs
 
+from onnxfuse import quantized
 from onnxfuse.facts import Facts, Value
 from onnxfuse.graph import Editor
 from onnxfuse.patterns import CROWD, NotLegal, Rewrite, is_op
@@ -46,6 +47,10 @@ def check(found: Rewrite, values: Sequence[gs.Tensor], place: Surroundings) -> C
     place.know(other for _, other in found.same)
     for old, other in found.same:
         _check_same(old, other, dead, place)
+    if found.new:
+        quantized.check(dead, place.scope.editor)
+    elif any(type(other) is gs.Constant for _, other in found.same):
+        quantized.check((n for n in dead if n.op == "DequantizeLinear"), place.scope.editor)
     known, bound = place.extended(found.new)
     for tensor in (t for n in found.new for t in n.outputs if place.scope.editor.producer(t) is not None):
         _check_like(place.scope.value(tensor), known[tensor.name], tensor.name)

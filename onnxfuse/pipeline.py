@@ -8,14 +8,14 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnxfuse import analysis, arguments, devices, interface, roofline, targets
+from onnxfuse import analysis, arguments, devices, interface, quantizing, releases, roofline, targets
 from onnxfuse import inputs as given
 from onnxfuse.analysis import Analysis, Dims
 from onnxfuse.binding import bind, misfit
@@ -44,6 +44,8 @@ class Result:
     before, after: sums over the nodes that the target executes (a function may be inlined), and the estimated time of
         its kernels, which may hold several nodes.
     rolled_back: rewrites that were taken back because the model with them did not compute the same.
+    quantizable: False where `onnxruntime.quantization` would break the result; made with then="quantize" it does not.
+    requires: {"onnxruntime": the least release in which the result is right}; None where it needs none in particular.
     """
 
     source: str | None
@@ -58,6 +60,8 @@ class Result:
     refused: tuple[Refusal, ...]
     verdict: Verdict | None
     rolled_back: tuple[Refusal, ...]
+    quantizable: bool
+    requires: Mapping[str, str] | None
     seconds: float
     _model: Model
 
@@ -100,6 +104,8 @@ class Result:
                 "unjudged": verdict.unjudged,
                 "rolled_back": self.rolled_back,
             },
+            "quantizable": self.quantizable,
+            "requires": self.requires,
             "seconds": self.seconds,
         }
         plain_data: dict[str, Any] = plain(data)
@@ -200,6 +206,7 @@ def optimize(
     verify: bool = True,
     seed: int = 0,
     inputs: object = None,
+    then: str | None = None,
 ) -> Result:
     """Fuse what is legal and pays on the target, prove that the result computes the same, and write it to `out`.
 
@@ -207,6 +214,7 @@ def optimize(
     out: where the result is written, atomically; None writes nothing (the result is in `Result.model`).
     rules, exclude: names of the rewrites to try, or not to. max_intensity: FLOP/byte from which a node counts as
         compute-bound instead of the device's ridge point.
+    then: "quantize" emits nothing that `onnxruntime.quantization` breaks.
     Raises OnnxfuseError for bad input; Finding where the result could not be verified: then nothing is written.
     """
     from onnxfuse.optimizer import Optimizer
@@ -216,7 +224,7 @@ def optimize(
     sizes, seed, verify = arguments.sizes("dims", dims), arguments.whole("seed", seed), arguments.flag("verify", verify)
     most = None if max_intensity is None else arguments.number("max_intensity", max_intensity, zero=False)
     target_file = None if out is None else arguments.path("out", out)
-    goal = _target(target)
+    goal = quantizing.variant(_target(target), then)
     machine = _device(goal.device if device is None else device)
     only = None if rules is None else arguments.names("rules", rules)
     chosen_rules = select(only, arguments.names("exclude", exclude))
@@ -239,6 +247,8 @@ def optimize(
         return run_totals(source.program, changed, costs(changed), goal, machine)
 
     outcome = optimizer.run(target_file, sizes, seed, verify, measure, inputs)
+    rewritten = bool(outcome.made.fusions)
+    release = releases.note(source.proto, goal) if rewritten else releases.demanded(source.proto)
     if target_file is not None:
         source.save(target_file)
     return Result(
@@ -254,6 +264,8 @@ def optimize(
         outcome.made.refused,
         outcome.verdict,
         outcome.rolled_back,
+        quantizing.takes(source.proto),
+        None if release is None else {"onnxruntime": release},
         time.perf_counter() - started,
         source,
     )

@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from onnxfuse import pricing
+from onnxfuse import pricing, quantized
 from onnxfuse.candidates import compute_bound_reason
 from onnxfuse.cost import node_cost, total
 from onnxfuse.devices import Device
 from onnxfuse.execution import Bytes, Piece, merged, piece, value_bytes
-from onnxfuse.facts import Facts
+from onnxfuse.facts import Facts, Value
 from onnxfuse.graph import Editor
 from onnxfuse.patterns import Key, Match, NotLegal, Refusal, Rule, look
 from onnxfuse.surroundings import Surroundings
@@ -27,7 +27,10 @@ EXACT_CLUSTER = 16  # clusters up to this size are solved exactly (at most 2^16 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """A rewrite with its gain. key: rule, scope and result, the same whenever the same model is planned."""
+    """A rewrite with its gain. key: rule, scope and result, the same whenever the same model is planned.
+
+    values: what is known of the new node's outputs, at every size of the free dimensions.
+    """
 
     key: Key
     match: Match
@@ -37,6 +40,7 @@ class Choice:
     flops_saved: int
     seconds_saved: float
     intensity: float
+    values: tuple[Value, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,6 +85,7 @@ def make(
                             raise NotLegal(f"the model has another function '{ONNXFUSE}::{match.new.op_type}'")
                         if match.definition is None:
                             place.check_foreign(match.new.domain, match.new.op_type)
+                        quantized.check(match.old, editor)
                         choices.append(_price(rule, match, place, device, max_intensity))
                 except NotLegal as reason:
                     refused.append(Refusal(rule.name, place.label(node), str(reason)))
@@ -106,6 +111,7 @@ def _price(rule: Rule, match: Match, place: Surroundings, device: Device, max_in
         *gain.saved(),
         gain.seconds_saved,
         min(p.cost.intensity for p in old if p.cost.intensity is not None),
+        tuple(place.scope.value(t) for t in match.new.outputs),
     )
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import onnx_graphsurgeon as gs
 from onnx.parser import parse_function
 
-from onnxfuse import bridge
+from onnxfuse import bridge, ir
+from onnxfuse.facts import Dim, Value
 from onnxfuse.graph import Editor
 from onnxfuse.model import Model
 from onnxfuse.patterns import Rewrite
@@ -87,10 +88,38 @@ def _parts(node: gs.Node, place: Surroundings) -> Sequence[str | Origin]:
 
 
 def note(place: Surroundings) -> None:
-    """Writes into the metadata of the nodes that rewrites have left what each stands for."""
+    """Writes into the metadata of the nodes that rewrites have left what each stands for, and the types of their values
+    where no other program need know the operator.
+    """
     for key, node in place.made.items():
+        if ir.domain(node.domain or ""):
+            _declare([(t, place.scope.value(t)) for t in node.outputs if t.name], place.program)
         if key in place.origins:
             node.metadata |= _origin(place.origins[key].rule, place.origins[key].names())
+
+
+def _declare(values: Iterable[tuple[gs.Tensor, Value]], program: ir.Program) -> None:
+    """Let `value_info` tell dtype and shape of these values; what stands there and is not wrong stays.
+
+    Shape inference stops at operators that it does not know, and tools such as quantizers with it.
+    """
+    symbols = {dim for kind in program.graph.inputs.values() for dim in kind.dims or () if isinstance(dim, str)}
+
+    def declared(dim: Dim) -> int | str | None:
+        return dim if isinstance(dim, int) else str(dim) if str(dim) in symbols else None
+
+    for tensor, value in values:
+        shape = None if value.shape is None else tuple(map(declared, value.shape))
+        if value.dtype and (tensor.dtype != value.dtype or _contradict(tensor.shape, shape)):
+            tensor.dtype, tensor.shape = value.dtype, shape
+
+
+def _contradict(a: Sequence[Any] | None, b: Sequence[Any] | None) -> bool:
+    if a is None or b is None:
+        return False
+    return len(a) != len(b) or any(
+        isinstance(p, int) and isinstance(q, int) and p != q for p, q in zip(a, b, strict=True)
+    )
 
 
 def apply(model: Model, editor: Editor, choices: Sequence[Choice], domains: Iterable[str] = ()) -> tuple[Fusion, ...]:
@@ -119,6 +148,7 @@ def apply(model: Model, editor: Editor, choices: Sequence[Choice], domains: Iter
             },
         )
         editor.replace(choice.match.old, [node])
+        _declare(zip(new.outputs, choice.values, strict=False), model.program)
         node.name = choice.match.old[0].name  # free again, now that its node is gone
         made.append(
             Fusion(

@@ -22,7 +22,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from onnxfuse import feeds as fd
-from onnxfuse import interruption, storage
+from onnxfuse import interruption, releases, storage
 from onnxfuse.errors import NO_THREAD, Finding, MissingDependency, OutOfMemory, UsageError
 from onnxfuse.interface import Interface
 
@@ -50,7 +50,9 @@ T = TypeVar("T")
 
 
 def onnxruntime() -> ModuleType:
-    """The onnxruntime module. Raises MissingDependency with what to install, OutOfMemory where it has no room."""
+    """The onnxruntime module. Raises MissingDependency with what to install where there is none, or one that is too
+    old, OutOfMemory where it has no room.
+    """
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # read as it loads: since 1.29 its Linux wheels send by default
     if "onnxruntime" not in sys.modules:
         _require_memory(_ROOM)
@@ -64,6 +66,7 @@ def onnxruntime() -> ModuleType:
             "`onnxfuse optimize --no-verify` works without it"
         ) from error
     module: ModuleType = onnxruntime
+    releases.check(module.__version__)
     return module
 
 
@@ -97,10 +100,14 @@ def cpu_session(model: Path | bytes, level: str, *, mapped: bool = False) -> Any
 
 def session(model: Path | bytes, options: Any, providers: Sequence[Any]) -> Any:
     """A session of a file, whatever its name, or of a serialized model. Raises what onnxruntime raises, OutOfMemory
-    where the process may not take the memory, or start a thread.
+    where the process may not take the memory, or start a thread, MissingDependency for a model that demands a newer
+    onnxruntime.
     """
-    make = partial(onnxruntime().InferenceSession, sess_options=options, providers=list(providers), enable_fallback=0)
+    ort = onnxruntime()
+    make = partial(ort.InferenceSession, sess_options=options, providers=list(providers), enable_fallback=0)
     try:
+        if not isinstance(model, bytes):
+            releases.check(ort.__version__, storage.read(model).proto)
         if isinstance(model, bytes):
             _require_memory(_SESSION_ROOM + 2 * len(model))
             return make(model)

@@ -319,7 +319,7 @@ def optimized(**changes: Any) -> Any:
     result = {
         "source": "in.onnx", "output": "out.onnx", "target": "ort-cuda", "device": "h200", "dims": {}, "assumed": (),
         "before": EXECUTED, "after": after, "fusions": (FUSION, FUSION), "refused": (REFUSAL,), "verdict": verdict,
-        "rolled_back": (), "seconds": 1.25,
+        "rolled_back": (), "seconds": 1.25, "requires": None, "quantizable": True,
     }  # fmt: skip
     return SimpleNamespace(**result | changes)
 
@@ -338,6 +338,18 @@ def test_optimization_by_rule() -> None:
     assert "optimizations off and its default optimizations, on the CPU: CUDA is not available" in " ".join(
         said.split()
     )
+
+
+def test_what_a_result_needs_and_what_breaks_it() -> None:
+    plain = text.optimization(optimized())
+    assert plain.splitlines()[-1].startswith("Same results")
+    said = text.optimization(optimized(requires={"onnxruntime": "1.27"}, quantizable=False)).splitlines()
+    assert said[-2:] == [
+        "Needs onnxruntime 1.27 or newer",
+        "To quantize the result, make it with --then quantize (docs/quantization.md)",
+    ]
+    unchanged = text.optimization(optimized(fusions=(), requires={"onnxruntime": "1.27"}, quantizable=False))
+    assert "--then" not in unchanged  # it was so before
 
 
 def test_optimization_explained() -> None:

@@ -104,6 +104,7 @@ def analyze(
 @with_options(TARGET_OPTION, DEVICE, DIM, INPUTS, INTENSITY)
 @click.option("--rule", "rules", multiple=True, metavar="R", help="Try only this rewrite (repeatable).")
 @click.option("--no-rule", "exclude", multiple=True, metavar="R", help="Do not try this rewrite (repeatable).")
+@click.option("--then", type=click.Choice(["quantize"]), help="Emit nothing that this next step breaks.")
 @click.option("--no-verify", is_flag=True, help="Write the result without running it.")
 @click.option("--dry-run", is_flag=True, help="Plan and verify, but write nothing.")
 @click.option("--explain", is_flag=True, help="Say for every refused rewrite why.")

@@ -74,6 +74,10 @@ def optimization(result: Result, *, explain: bool = False, width: int = 100, col
     parts += ["", f"{verified(result)} ({result.seconds:.1f} s)"]
     if result.verdict is not None and result.fusions:
         parts += _how_verified(result.verdict, targets.find(result.target).provider)
+    if result.requires is not None:
+        parts.append(" ".join(f"Needs {package} {release} or newer." for package, release in result.requires.items()))
+    if result.fusions and not result.quantizable:
+        parts.append("To quantize the result, make it with --then quantize (docs/quantization.md).")
     return render(parts, width, colour)
 
 

@@ -160,6 +160,8 @@ def _made(
         raise NotLegal(f"the scores are multiplied by {operands.factor}, v by {operands.value_factor}")
     end = joined(found, (batch, count, steps, size), scope)
     check_private([*found.nodes, *end.nodes, *{id(n): n for n in others}.values()], end.tensor, scope)
+    if found.mask is not None and not scope.target.kernels[MICROSOFT, op_type].masks:
+        raise NotLegal(f"{op_type} would lose its mask in the next step")
     mask = mask_input(build, found, (batch, count, steps, k[2]), scope)
     inputs = [*operands.inputs, mask] if mask is not None else [t for t in operands.inputs if t is not None]
     attrs = operands.attrs | {"num_heads": count, "scale": operands.factor}

@@ -42,7 +42,7 @@ g (float[1,3,8,8] x, float[4,3,3,3] w, float[4] b) => (float[1,4,6,6] y)
 def pairs(target: Target) -> frozenset[tuple[str, str]]:
     """Neighbours that this rule merges on a target."""
     kernel = fused_kernel(target)
-    activations = kernel.activations if kernel else {"Relu"} if target.functions_are_kernels else ()
+    activations = kernel.activations if kernel else {"Relu"} if _has_functions(target) else ()
     return frozenset(("Conv", a) for a in activations)
 
 
@@ -61,9 +61,13 @@ def match(node: gs.Node, scope: Scope) -> Match | None:
         attrs = dict(node.attrs) | activation_attributes(activation, scope)
         new = NewNode("FusedConv", MICROSOFT, tuple(node.inputs), tuple(activation.outputs), attrs)
         return Match((node, activation), new)
-    if activation.op != "Relu" or not scope.target.functions_are_kernels:
+    if activation.op != "Relu" or not _has_functions(scope.target):
         return None
     return _function_match(node, activation, scope)
+
+
+def _has_functions(target: Target) -> bool:
+    return target.functions_are_kernels and target.functions is not None
 
 
 def _function_match(conv: gs.Node, relu: gs.Node, scope: Scope) -> Match:

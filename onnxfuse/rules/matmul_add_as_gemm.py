@@ -99,7 +99,7 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
     build = Build(scope, node)
     made = {id(first.x): _reshaped(build, head.value, head.target)}
     for step in steps:
-        _write(build, step, made, tail.value if step is steps[-1] and tail.target is None else None)
+        _write(build, step, made, scope, tail.value if step is steps[-1] and tail.target is None else None)
     if tail.target is not None:
         _reshaped(build, made[id(steps[-1].y)], tail.target, tail.value)
     return build.rewrite()
@@ -231,11 +231,20 @@ def _reshaped(build: Build, x: gs.Tensor, target: list[int] | None, out: gs.Tens
     return x if target is None else build("Reshape", x, build.constant(np.array(target, np.int64)), out=out)
 
 
-def _write(build: Build, step: _Step, made: dict[int, gs.Tensor], out: gs.Tensor | None) -> None:
+def _row(build: Build, bias: gs.Tensor, weight: gs.Tensor, scope: Scope) -> gs.Tensor:
+    """The bias with one number a column, as tools want it that quantize; as it is where it cannot be read."""
+    known, columns = scope.constant(bias), (scope.value(weight).shape or (None,))[-1]
+    if known is None or not isinstance(columns, int) or known.shape == (columns,):
+        return bias
+    return build.constant(np.broadcast_to(known.reshape(-1), (columns,)).copy())
+
+
+def _write(build: Build, step: _Step, made: dict[int, gs.Tensor], scope: Scope, out: gs.Tensor | None) -> None:
     """Makes the step's value of rows. made: values on rows by the identity of those that they stand for."""
     if step.constants:
-        op_type = "Gemm" if len(step.constants) > 1 else "MatMul"
-        made[id(step.y)] = build(op_type, made[id(step.x)], *step.constants, out=out)
+        weight, *bias = step.constants
+        terms = [_row(build, b, weight, scope) for b in bias]
+        made[id(step.y)] = build("Gemm" if terms else "MatMul", made[id(step.x)], weight, *terms, out=out)
         return
     for node in step.nodes:
         y, inputs = node.outputs[0], [made.get(id(t), t) for t in node.inputs]

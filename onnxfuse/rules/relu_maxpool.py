@@ -39,15 +39,15 @@ ReluMaxPool <ceil_mode, dilations, kernel_shape, pads, strides> (X) => (Y)
 """
 
 
-def pairs(target: Target) -> frozenset[tuple[str, str]]:  # noqa: ARG001 - on every target
+def pairs(target: Target) -> frozenset[tuple[str, str]]:
     """Neighbours that this rule merges on a target."""
-    return frozenset({("Relu", "MaxPool")})
+    return frozenset({("Relu", "MaxPool")} if target.functions else ())
 
 
 def match(node: gs.Node, scope: Scope) -> Match | None:
     """Match or None; raises NotLegal with the reason of a near miss."""
     relu = scope.editor.producer(node.inputs[0]) if is_op(node, "MaxPool") and node.inputs else None
-    if relu is None or not is_op(relu, "Relu"):
+    if relu is None or not is_op(relu, "Relu") or scope.target.functions is None:
         return None
     scope.sole_consumer(relu)
     if scope.value(relu.inputs[0]).dtype == TensorProto.DOUBLE:

@@ -195,3 +195,11 @@ def test_not_where_the_bias_goes_into_a_normalization(tmp_path: Path) -> None:
 def test_only_where_it_was_measured(target: str) -> None:
     m = model(MLP.format("g = Relu(a)"))
     assert made(m, target) == ops(m)
+
+
+@pytest.mark.parametrize("bias", ["float[1] b", "float b", "float[1,8] b"])
+def test_the_bias_has_one_number_a_column(bias: str) -> None:
+    m = model(MLP.format("g = Relu(a)"), weights=WEIGHTS.replace("float[8] b", bias))
+    result = optimized(m, target="ort-cpu", rules=[RULE]).model
+    shapes = {t.name: list(t.dims) for t in result.graph.initializer}
+    assert [shapes[n.input[2]] for n in result.graph.node if n.op_type == "Gemm"] == [[8], [4]]
