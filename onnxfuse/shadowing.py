@@ -57,8 +57,8 @@ def rename(graph: onnx.GraphProto) -> dict[str, str]:
 def original(graph: onnx.GraphProto, renamed: Mapping[str, str]) -> Iterator[None]:
     """For the while, the names that `rename` replaced stand in the graph again, where they still mean the same.
 
-    A name stays replaced where the old one would be contested now, and where the output of a node would be called like
-    what comes before it in a graph around, which onnxruntime refuses.
+    A name stays replaced where the old one would be contested now, and where an output of a body's node would be called
+    like what other nodes around make: onnxruntime refuses that if these come first in an order of its own.
     """
     undo: _Undo = []
     try:
@@ -70,7 +70,7 @@ def original(graph: onnx.GraphProto, renamed: Mapping[str, str]) -> Iterator[Non
             names = {}
             for name in own & renamed.keys():
                 old = renamed[name]
-                if name in outputs and any(places.get(old, at) < at for places, at in around):
+                if name in outputs and any(places.get(old, at) != at for places, at in around):
                     continue
                 if old not in kept:
                     names[name] = old
