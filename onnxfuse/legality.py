@@ -13,6 +13,7 @@ from onnx import TensorProto, defs
 
 from onnxfuse.facts import Facts, Value
 from onnxfuse.graph import Editor
+from onnxfuse.misfused import check_scales
 from onnxfuse.patterns import CROWD, NotLegal, Rewrite, is_op
 from onnxfuse.surroundings import Surroundings
 
@@ -53,6 +54,7 @@ def check(found: Rewrite, values: Sequence[gs.Tensor], place: Surroundings) -> C
         _check_node(node, known, place)
     if any(is_op(n, *_WINDOWS) and 0 in (known[n.inputs[0].name].shape or ()) for n in found.new):
         raise NotLegal("a window would look at a value without elements, which runtimes refuse")
+    check_scales(found, dead, known, place)
     return Change(dead, known, bound)
 
 

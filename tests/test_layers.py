@@ -11,7 +11,7 @@ import onnxfuse
 
 LAYERS = """
 errors arguments jsonable devices ir bridge storage validity model graph facts cost memory weights roofline targets
-execution candidates patterns rules interface feeds binding surroundings pricing plan legality rewrite worklist
+execution candidates patterns rules interface feeds binding surroundings pricing plan misfused legality rewrite worklist
 differences interruption runtime gpu executed trace workloads measure perturbed reference verification bisection
 optimizer analysis pipeline ratio bench profiled report cli
 """.split()  # noqa: SIM905 - a list of words reads better as words
