@@ -11,9 +11,9 @@ import onnxfuse
 
 LAYERS = """
 errors arguments jsonable devices ir bridge storage validity model graph facts cost memory weights roofline targets
-execution candidates patterns rules interface feeds binding surroundings pricing plan misfused legality rewrite worklist
-differences interruption runtime gpu executed trace workloads measure perturbed reference verification bisection
-optimizer analysis pipeline ratio bench profiled report cli
+execution candidates patterns misfits rules interface feeds binding surroundings pricing plan misfused legality
+rewrite worklist differences interruption runtime gpu executed trace workloads measure perturbed reference
+verification bisection optimizer analysis pipeline ratio bench profiled report cli
 """.split()  # noqa: SIM905 - a list of words reads better as words
 ROOT = Path(onnxfuse.__file__).parent
 FILES = sorted(p for p in ROOT.rglob("*.py") if p.parent != ROOT or p.stem not in ("__init__", "__main__"))
