@@ -82,11 +82,13 @@ class Rewrite:
     new:  the nodes of the new way, producers first; a value of the graph that one of them makes is replaced.
     same: (old value, other value) pairs: who reads the old one may read the other, which may be a new constant.
     unread: nodes whose values nobody reads.
+    alike: whether the rule itself has shown that dtypes and shapes stay, where facts do not tell them (as of Identity).
     """
 
     new: tuple[gs.Node, ...] = ()
     same: tuple[tuple[gs.Tensor, gs.Tensor], ...] = ()
     unread: tuple[gs.Node, ...] = ()
+    alike: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +256,6 @@ class Build:
         """A new constant in the array's own dtype."""
         return self._scope.editor.constant(f"{self._name}/constant", array)
 
-    def rewrite(self, *same: tuple[gs.Tensor, gs.Tensor]) -> Rewrite:
-        """The nodes so far, and values that others may stand for."""
-        return Rewrite(tuple(self.nodes), same)
+    def rewrite(self, *same: tuple[gs.Tensor, gs.Tensor], alike: bool = False) -> Rewrite:
+        """The nodes so far, and values that others may stand for; alike: see `Rewrite`."""
+        return Rewrite(tuple(self.nodes), same, alike=alike)
