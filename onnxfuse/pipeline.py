@@ -121,7 +121,7 @@ def analyze(
     annotate: path to write a copy to, with the numbers in each node's `metadata_props`.
     as_executed: the report is of the graph that onnxruntime executes on the CPU at its default level (see `executed`).
     target: "ort-cuda" where none is given; with `as_executed` only "ort-cpu".
-    Raises OnnxfuseError for bad input.
+    Raises OnnxfuseError for bad input; Finding where onnxruntime does not load the model that it should execute.
     """
     sizes, as_executed = arguments.sizes("dims", dims), arguments.flag("as_executed", as_executed)
     most = None if max_intensity is None else arguments.number("max_intensity", max_intensity, zero=False)
