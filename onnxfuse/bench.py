@@ -27,7 +27,7 @@ import numpy as np
 from onnxfuse import arguments, gpu, interface, runtime
 from onnxfuse import feeds as fd
 from onnxfuse import inputs as given_inputs
-from onnxfuse.errors import Finding, ModelError, OnnxfuseError, UsageError, memory_named
+from onnxfuse.errors import Finding, OnnxfuseError, UsageError, memory_named
 from onnxfuse.jsonable import plain
 from onnxfuse.model import Source, as_files
 from onnxfuse.ratio import Ratio, paired
@@ -99,7 +99,8 @@ def benchmark(
     runs, warmup: timed and untimed runs of each model. seed: of the inputs.
     inputs: inputs of the models, as in `inputs.load`; of several sets the first is what they run on.
     Raises MissingDependency where onnxruntime, the provider or its device is not there, UsageError for a bad option,
-    ModelError for a file that does not load, Finding where a model does not run on inputs that fit the first.
+    ModelError for a file that is no model, Finding where onnxruntime does not load one, or one does not run on inputs
+    that fit the first.
     """
     if not isinstance(provider, str) or provider not in PROVIDERS:
         raise UsageError(f"unknown provider '{provider}'; known: {', '.join(PROVIDERS)}")
@@ -181,7 +182,7 @@ def _session(file: _File, provider: str, level: str, profile: Path | None = None
     except Exception as error:
         if provider != "cpu" and gpu.loading_error(ort, wanted[0]):
             raise gpu.unusable(ort, wanted[0]) from error
-        raise ModelError(f"{file.name}: onnxruntime does not load it: {runtime.first_line(error)}") from error
+        raise Finding(f"{file.name}: onnxruntime does not load it: {runtime.first_line(error)}") from error
     finally:
         if provider != "cpu":
             ort.set_default_logger_severity(2)  # onnxruntime's default

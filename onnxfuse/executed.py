@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from onnxfuse import runtime, storage
-from onnxfuse.errors import ModelError, OnnxfuseError
+from onnxfuse.errors import Finding, OnnxfuseError
 from onnxfuse.model import Model, Source
 
 # From that many bytes of weights they go into a file of their own: constants that onnxruntime folds can make the saved
@@ -38,8 +38,8 @@ def executed(source: Source, level: str = "all") -> Iterator[Model]:
     "<op_type>_<position>" where it has none. Profile this file, not `source`: there a node without a name is called by
     a number that this file does not say. Nodes run in another order than that of the file.
 
-    Raises ModelError in one line for what `Model.load` or onnxruntime refuses, MissingDependency without onnxruntime,
-    UsageError for an unknown level.
+    Raises ModelError for what `Model.load` refuses, Finding for what onnxruntime does not load, MissingDependency
+    without onnxruntime, UsageError for an unknown level.
     """
     with storage.files.scratch() as scratch:
         original = Model.load(source)
@@ -68,4 +68,4 @@ def _save(original: Model, path: Path, level: str, saved: Path) -> None:
         raise
     except Exception as error:  # onnxruntime's errors have no one base class
         who = original.name or "the model"
-        raise ModelError(f"{who}: onnxruntime does not load it: {runtime.first_line(error)}") from error
+        raise Finding(f"{who}: onnxruntime does not load it: {runtime.first_line(error)}") from error

@@ -12,8 +12,9 @@ import onnx_graphsurgeon as gs
 from onnx import TensorProto, defs
 
 from onnxfuse import quantized
-from onnxfuse.facts import Facts, Value
+from onnxfuse.facts import Facts, Value, provably_equal
 from onnxfuse.graph import Editor
+from onnxfuse.misfused import check_scales
 from onnxfuse.patterns import CROWD, NotLegal, Rewrite, is_op
 from onnxfuse.surroundings import Surroundings
 
@@ -46,18 +47,19 @@ def check(found: Rewrite, values: Sequence[gs.Tensor], place: Surroundings) -> C
     dead = _dead(values, read, place)
     place.know(other for _, other in found.same)
     for old, other in found.same:
-        _check_same(old, other, dead, place)
+        _check_same(old, other, dead, place, found.alike)
     if found.new:
         quantized.check(dead, place.scope.editor)
     elif any(type(other) is gs.Constant for _, other in found.same):
         quantized.check((n for n in dead if n.op == "DequantizeLinear"), place.scope.editor)
     known, bound = place.extended(found.new)
     for tensor in (t for n in found.new for t in n.outputs if place.scope.editor.producer(t) is not None):
-        _check_like(place.scope.value(tensor), known[tensor.name], tensor.name)
+        _check_like(place.scope.value(tensor), known[tensor.name], tensor.name, found.alike)
     for node in found.new:
         _check_node(node, known, place)
     if any(is_op(n, *_WINDOWS) and 0 in (known[n.inputs[0].name].shape or ()) for n in found.new):
         raise NotLegal("a window would look at a value without elements, which runtimes refuse")
+    check_scales(found, dead, known, place)
     return Change(dead, known, bound)
 
 
@@ -150,10 +152,10 @@ def _in_order(nodes: dict[int, gs.Node], editor: Editor) -> list[gs.Node]:
     return list(done.values())
 
 
-def _check_same(old: gs.Tensor, other: gs.Tensor, dead: Sequence[gs.Node], place: Surroundings) -> None:
+def _check_same(old: gs.Tensor, other: gs.Tensor, dead: Sequence[gs.Node], place: Surroundings, alike: bool) -> None:
     """Raises NotLegal where `other` cannot stand for `old`."""
     editor, pinned = place.scope.editor, place.scope.pinned
-    _check_like(place.scope.value(old), place.scope.value(other), old.name)
+    _check_like(place.scope.value(old), place.scope.value(other), old.name, alike)
     if old.name in pinned:
         raise NotLegal(f"the value '{old.name}' is named by the model's annotations")
     if not editor.is_output(old):
@@ -165,14 +167,20 @@ def _check_same(old: gs.Tensor, other: gs.Tensor, dead: Sequence[gs.Node], place
         raise NotLegal(f"'{old.name}' is a graph output, and '{other.name}' is made in another graph")
 
 
-def _check_like(old: Value, new: Value, name: str) -> None:
-    """Raises NotLegal where two values that should be one are known to differ, or are not known to agree."""
+def _check_like(old: Value, new: Value, name: str, alike: bool) -> None:
+    """Raises NotLegal where two values that should be one are known to differ, or are not known to agree.
+
+    alike: what is not known is no reason, as the rule has shown that they agree.
+    """
     if old.dtype != new.dtype and old.dtype and new.dtype:
         raise NotLegal(f"'{name}' would be of another dtype")
-    if old.shape is None or new.shape is None:
-        return
-    if len(old.shape) != len(new.shape):
-        raise NotLegal(f"'{name}' would be of another rank")
-    for a, b in zip(old.shape, new.shape, strict=True):
-        if isinstance(a, int) and isinstance(b, int) and a != b:
+    if old.shape is not None and new.shape is not None:
+        if len(old.shape) != len(new.shape):
+            raise NotLegal(f"'{name}' would be of another rank")
+        dims = [(a, b) for a, b in zip(old.shape, new.shape, strict=True) if a is not b]
+        if any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in dims):
             raise NotLegal(f"'{name}' would be of another shape")
+        if alike or (old.dtype and new.dtype and all(provably_equal(a, b) for a, b in dims)):
+            return
+    if not alike:
+        raise NotLegal(f"'{name}' may be of another dtype or shape, as not all of them is known")

@@ -7,6 +7,7 @@ Legality only: whether it pays is the engine's business.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,14 +17,17 @@ import numpy as np
 from onnx import defs
 
 from onnxfuse import ir
+from onnxfuse.errors import OnnxfuseError, one_line
 from onnxfuse.facts import Facts, Value
-from onnxfuse.facts.scope import INCONSISTENT
 from onnxfuse.targets import Target
 
 if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
     import onnx_graphsurgeon as gs
 
     from onnxfuse.graph import Editor
+
+
+log = logging.getLogger(__name__)
 
 
 class NotLegal(Exception):
@@ -78,11 +82,13 @@ class Rewrite:
     new:  the nodes of the new way, producers first; a value of the graph that one of them makes is replaced.
     same: (old value, other value) pairs: who reads the old one may read the other, which may be a new constant.
     unread: nodes whose values nobody reads.
+    alike: whether the rule itself has shown that dtypes and shapes stay, where facts do not tell them (as of Identity).
     """
 
     new: tuple[gs.Node, ...] = ()
     same: tuple[tuple[gs.Tensor, gs.Tensor], ...] = ()
     unread: tuple[gs.Node, ...] = ()
+    alike: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,17 +119,32 @@ class Rule:
     measured: frozenset[str] = frozenset()
 
 
-CONTRADICTION = "the node or what stands around it contradicts itself"
+MISFIT = "misfit"  # a field of a node whose inputs, attributes and shapes do not fit each other (see `misfits`)
+INTERNAL = "internal error of this rule"
+survive_errors = True  # of rules; tests and fuzzers set it to False, so that a fault of ours is seen there
+_reported: set[str] = set()  # rules whose error was logged
 
 
 def look(rule: Rule, node: gs.Node, scope: Scope) -> Match | Rewrite | None:
-    """What a rule says of a node. Raises NotLegal, also where the rule stumbles: the checker lets nodes pass whose
-    attributes and shapes do not fit each other, and one of them is no reason to leave the whole model alone.
+    """Ask a rule about a node. Raises NotLegal, also where the rule itself fails.
+
+    Such an error is a bug of the rule and costs only this rewrite: it is logged once per rule, and refused. With
+    `survive_errors` off it propagates. Errors that are not the rule's (memory, unreadable weights) always propagate.
     """
+    if MISFIT in vars(node):
+        raise NotLegal("inputs, attributes and shapes of this node do not fit each other")
     try:
         return rule.match(node, scope)
-    except (*INCONSISTENT, AttributeError) as error:
-        raise NotLegal(f"{CONTRADICTION} ({type(error).__name__})") from error
+    except (NotLegal, OnnxfuseError, MemoryError):
+        raise
+    except Exception as error:
+        if not survive_errors:
+            raise
+        text = f"{type(error).__name__}: {error}"
+        if rule.name not in _reported:
+            _reported.add(rule.name)
+            log.warning("rule %s failed and was skipped (%s); please report it", rule.name, one_line(text))
+        raise NotLegal(f"{INTERNAL} ({one_line(text)})") from error
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -189,8 +210,10 @@ class Scope:
 
 
 def is_op(node: gs.Node | None, *op_types: str) -> bool:
-    """Whether a node is one of these operators of the default domain."""
-    return node is not None and node.op in op_types and (node.domain or "") in ("", "ai.onnx")
+    """Whether a node is one of these operators of the default domain, and its inputs and attributes fit."""
+    if node is None or node.op not in op_types or (node.domain or "") not in ("", "ai.onnx"):
+        return False
+    return MISFIT not in vars(node)
 
 
 def _is_stored(tensor: Any) -> bool:
@@ -233,6 +256,6 @@ class Build:
         """A new constant in the array's own dtype."""
         return self._scope.editor.constant(f"{self._name}/constant", array)
 
-    def rewrite(self, *same: tuple[gs.Tensor, gs.Tensor]) -> Rewrite:
-        """The nodes so far, and values that others may stand for."""
-        return Rewrite(tuple(self.nodes), same)
+    def rewrite(self, *same: tuple[gs.Tensor, gs.Tensor], alike: bool = False) -> Rewrite:
+        """The nodes so far, and values that others may stand for; alike: see `Rewrite`."""
+        return Rewrite(tuple(self.nodes), same, alike=alike)

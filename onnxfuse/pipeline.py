@@ -134,7 +134,7 @@ def analyze(
     target: "ort-cuda" where none is given; with `as_executed` only "ort-cpu".
     inputs: inputs of the model, as in `inputs.load`, whose first set gives the sizes of the free dimensions; of its
         values nothing is used.
-    Raises OnnxfuseError for bad input.
+    Raises OnnxfuseError for bad input; Finding where onnxruntime does not load the model that it should execute.
     """
     sizes, as_executed = arguments.sizes("dims", dims), arguments.flag("as_executed", as_executed)
     most = None if max_intensity is None else arguments.number("max_intensity", max_intensity, zero=False)

@@ -121,8 +121,8 @@ def benchmark_nodes(
     model: a path, an `onnx.ModelProto` or a `gs.Graph`. device: whose rates the estimates take, a name or a file, such
     as `onnxfuse devices --measure` writes. level: onnxruntime's own optimizations. dims: sizes of free dimensions;
     typical ones under which the model runs are found for the others. inputs: as in `benchmark`.
-    Raises UsageError for a bad option, MissingDependency without onnxruntime, ModelError for a model that does not
-    load, Finding where no inputs are found under which it runs.
+    Raises UsageError for a bad option, MissingDependency without onnxruntime, ModelError for what is no model,
+    Finding where onnxruntime does not load it, or no inputs are found under which it runs.
     """
     arguments.kind("device", device, (str, os.PathLike, devices.Device), "the name of a device or the path of its file")
     machine = roofline.find_device(device)

@@ -20,6 +20,7 @@ from onnxfuse.execution import Piece, label, piece, value_bytes
 from onnxfuse.facts import Facts, Value, extend, symbols
 from onnxfuse.facts.expr import Expr
 from onnxfuse.graph import Editor
+from onnxfuse.misfits import mark
 from onnxfuse.model import Model
 from onnxfuse.patterns import CROWD, NotLegal, Rewrite, Scope
 from onnxfuse.targets import Target
@@ -232,6 +233,7 @@ def surroundings(model: Model, editor: Editor, known: Facts, bound: Bound, targe
         here, path, facts, at, table = todo.pop()
         records = {id(n): (record, cost) for n, record, cost in zip(here.nodes, at.nodes, table, strict=True)}
         scope = Scope(editor, facts, opset, target, pinned, model.array)
+        mark(here.nodes, scope)
         found.append(Surroundings(here, path, scope, at, records, model.program, taken))
         for i, node in enumerate(here.nodes):
             for name, value in node.attrs.items():

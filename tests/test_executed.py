@@ -20,7 +20,7 @@ from support import LIGHT_ZOO, graph
 import onnxfuse
 from onnxfuse import interface, runtime
 from onnxfuse.cost import costs
-from onnxfuse.errors import ModelError, UsageError
+from onnxfuse.errors import Finding, UsageError
 from onnxfuse.executed import executed
 from onnxfuse.facts import infer
 from onnxfuse.model import Model
@@ -142,7 +142,7 @@ def test_what_onnxruntime_refuses_is_one_line(tmp_path: Path) -> None:
     model.opset_import.add(domain="nobody.knows", version=1)
     onnx.save(model, tmp_path / "odd.onnx")
     with (
-        pytest.raises(ModelError, match=r"odd\.onnx: onnxruntime does not load it: .*Odd") as caught,
+        pytest.raises(Finding, match=r"odd\.onnx: onnxruntime does not load it: .*Odd") as caught,
         executed(tmp_path / "odd.onnx"),
     ):
         pass

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -18,10 +19,11 @@ from support import graph
 
 import onnxfuse
 import onnxfuse.rules
-from onnxfuse import ir, storage
+from onnxfuse import ir, patterns, storage
+from onnxfuse.errors import OnnxfuseError
 from onnxfuse.facts import infer
 from onnxfuse.model import Model
-from onnxfuse.patterns import NotLegal, look
+from onnxfuse.patterns import look
 from onnxfuse.storage import parts, tensors, wire
 from onnxfuse.verification import Reference, Subject, Verdict
 
@@ -347,7 +349,7 @@ def test_a_model_without_outputs_keeps_its_nodes() -> None:
     assert onnxfuse.optimize(model).model == model
 
 
-def test_a_node_that_a_rule_stumbles_over_is_no_reason_to_stop() -> None:
+def test_a_node_that_does_not_fit_is_no_reason_to_stop() -> None:
     """The checker knows nothing of pads that are none."""
     model = graph(
         "t = Conv <pads = [0, 0, 0, 0]> (x, w) u = Conv(x, w) y = Add(t, u)",
@@ -358,13 +360,43 @@ def test_a_node_that_a_rule_stumbles_over_is_no_reason_to_stop() -> None:
     onnxfuse.optimize(model, verify=False)
 
 
-def test_a_rule_that_stumbles_has_said_no() -> None:
-    def stumbles(*_: object) -> None:
-        raise IndexError("list index out of range")
+def failing(*_: object) -> None:
+    raise IndexError("list index out of range")
 
-    rule = replace(onnxfuse.rules.all_rules()["conv_relu"], match=stumbles)
-    with pytest.raises(NotLegal, match=r"contradicts itself \(IndexError\)"):
-        look(rule, None, None)  # type: ignore[arg-type]
+
+def test_a_rule_that_fails_is_seen_in_tests() -> None:
+    rule = replace(onnxfuse.rules.all_rules()["conv_relu"], match=failing)
+    with pytest.raises(IndexError):
+        look(rule, SimpleNamespace(), None)  # type: ignore[arg-type]
+
+
+def test_a_rule_that_fails_costs_a_user_one_rewrite_and_one_line(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All other rules go on, the log names the rule once, and the refusals say what it was."""
+    model = onnx.load(RESNET)
+    broken = replace(onnxfuse.rules.all_rules()["conv_relu"], match=failing)
+    rules = {**onnxfuse.rules.all_rules(), "conv_relu": broken}
+    monkeypatch.setattr(onnxfuse.rules, "all_rules", lambda: rules)
+    monkeypatch.setattr(patterns, "survive_errors", True)
+    monkeypatch.setattr(patterns, "_reported", set())
+    result = onnxfuse.optimize(model, target="ort-cuda", verify=False)
+    assert {f.rule for f in result.fusions} == {"conv_add_relu", "relu_maxpool"}
+    reasons = {r.reason for r in result.refused if r.rule == "conv_relu"}
+    assert reasons == {"internal error of this rule (IndexError: list index out of range)"}
+    (line,) = [r for r in caplog.records if r.levelname == "WARNING"]
+    assert "rule conv_relu" in line.getMessage() and "please report it" in line.getMessage()
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OnnxfuseError("the weights cannot be read")])
+def test_what_is_no_fault_of_a_rule_is_not_survived(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(patterns, "survive_errors", True)
+    rule = replace(onnxfuse.rules.all_rules()["conv_relu"], match=fails)
+    with pytest.raises(type(error)):
+        look(rule, SimpleNamespace(), None)  # type: ignore[arg-type]
 
 
 def test_an_overridable_weight_with_a_free_dim_of_its_own_is_verified() -> None:

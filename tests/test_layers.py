@@ -11,9 +11,9 @@ import onnxfuse
 
 LAYERS = """
 errors arguments jsonable devices ir targets releases quantizing bridge storage validity ordering shadowing model
-graph facts cost memory weights roofline execution candidates patterns rules bounds interface feeds inputs binding
-surroundings pricing quantized plan legality rewrite worklist headroom interruption runtime gpu executed trace
-workloads measure verification optimizer analysis pipeline ratio bench profiled report cli
+graph facts cost memory weights roofline execution candidates patterns misfits rules bounds interface feeds inputs
+binding surroundings pricing quantized plan misfused legality rewrite worklist headroom interruption runtime gpu
+executed trace workloads measure verification optimizer analysis pipeline ratio bench profiled report cli
 """.split()  # noqa: SIM905 - a list of words reads better as words
 ROOT = Path(onnxfuse.__file__).parent
 FILES = sorted(p for p in ROOT.rglob("*.py") if p.parent != ROOT or p.stem not in ("__init__", "__main__"))

@@ -171,7 +171,7 @@ def test_messages_name_what_the_user_knows(tmp_path: Path) -> None:
     reason = "onnxruntime does not load it: This is an invalid model. Type Error: "
     for sources, name in (((odd,), "model A"), ((good, odd), "model B"),
                           ((good, tmp_path / "odd.onnx"), str(tmp_path / "odd.onnx"))):  # fmt: skip
-        with pytest.raises(onnxfuse.ModelError) as raised:
+        with pytest.raises(onnxfuse.Finding) as raised:
             onnxfuse.benchmark(*sources, provider="cpu", runs=1)
         assert str(raised.value).startswith(f"{name}: {reason}") and "onnxfuse-" not in str(raised.value)
     assert [m.path for m in onnxfuse.benchmark(good, provider="cpu", runs=1).models] == ["model A"]

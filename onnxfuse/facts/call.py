@@ -58,7 +58,7 @@ class Call:
     def dims(self, i: int) -> list[Dim]:
         """The elements of an integer input, flattened; Unclear where unknown."""
         data = self.value(i).data
-        if data is None or data.dtype != object:
+        if data is None or data.dtype != object or any(isinstance(d, float) for d in data.flat):
             raise Unclear
         return list(data.reshape(-1))
 

@@ -55,7 +55,8 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
             here, there = there, here
         if any(map(editor.is_output, there.outputs)) and any(map(editor.is_output, here.outputs)):
             raise NotLegal(f"it computes the same as {twin.name or twin.op}, but both make graph outputs")
-        return Rewrite(same=tuple((b, a) for a, b in zip(here.outputs, there.outputs, strict=True) if b.name))
+        pairs = ((b, a) for a, b in zip(here.outputs, there.outputs, strict=True) if b.name)
+        return Rewrite(same=tuple(pairs), alike=True)
     return None
 
 

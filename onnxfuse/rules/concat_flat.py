@@ -58,10 +58,10 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
     if not changed or len(inputs) > _MOST:
         return None
     if len(inputs) == 1 and not scope.editor.is_output(node.outputs[0]):
-        return Rewrite(same=((node.outputs[0], inputs[0]),))
+        return Rewrite(same=((node.outputs[0], inputs[0]),), alike=True)
     build = Build(scope, node)
     build("Concat", *inputs, out=node.outputs[0], axis=axis)
-    return build.rewrite()
+    return build.rewrite(alike=True)
 
 
 def _axis(node: gs.Node, scope: Scope) -> int | None:

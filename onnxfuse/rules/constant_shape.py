@@ -48,7 +48,7 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
         raise NotLegal(f"the target {list(wanted)} of an input {list(shape)} is no constant")
     kept = len(target) == len(shape) and all(t in (0, -1, d) for t, d in zip(target, shape, strict=True))
     if is_op(node, "Reshape") and kept:
-        return Rewrite(same=((node.outputs[0], node.inputs[0]),))  # where all others stay, −1 stays as well
+        return Rewrite(same=((node.outputs[0], node.inputs[0]),), alike=True)  # where all others stay, −1 stays as well
     build = Build(scope, node)
     build(node.op, node.inputs[0], build.constant(np.array(target, np.int64)), out=node.outputs[0])
     return build.rewrite()

@@ -118,7 +118,7 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
         if total is not None:
             made = build("Add", total, made, out=out if term is terms[-1] else None)
         total = made
-    return build.rewrite()
+    return build.rewrite(alike=True)  # what is put together or added is of one size
 
 
 def _parts(conv: gs.Node, scope: Scope) -> Sequence[gs.Tensor]:

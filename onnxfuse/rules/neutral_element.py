@@ -41,7 +41,7 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
     y = node.outputs[0]
     if node.op == "Neg":
         inner = scope.editor.producer(node.inputs[0])
-        return Rewrite(same=((y, inner.inputs[0]),)) if inner is not None and is_op(inner, "Neg") else None
+        return Rewrite(same=((y, inner.inputs[0]),), alike=True) if inner is not None and is_op(inner, "Neg") else None
     if len(node.inputs) != 2:
         return None
     for index in (1, 0) if node.op in _COMMUTES else (1,):
@@ -71,7 +71,7 @@ def _without(node: gs.Node, x: gs.Tensor, c: gs.Tensor, scope: Scope) -> Rewrite
         raise NotLegal("the constant widens the value, or may do so")
     if _loses_a_sign(node, c, scope) and tells_zeros_apart(node.outputs[0], scope):
         raise NotLegal("the sign of a zero counts where it is divided by")
-    return Rewrite(same=((node.outputs[0], x),))
+    return Rewrite(same=((node.outputs[0], x),), alike=True)
 
 
 def _loses_a_sign(node: gs.Node, c: gs.Tensor, scope: Scope) -> bool:

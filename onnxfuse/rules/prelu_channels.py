@@ -1,15 +1,15 @@
-"""Channels of a PRelu between two convolutions are rounded up to what onnxruntime keeps in blocks.
+"""A PRelu between two convolutions is lowered to depthwise convolutions, on channels rounded up to whole blocks.
 
-Further output channels of the first convolution, with weights, bias and slope 0, are 0 behind PRelu and pools, and
-change nothing if the next convolution multiplies them by 0: w₂ ∗ f(w₁ ∗ x) = [w₂ 0] ∗ f([w₁; 0] ∗ x). An infinity in x
-gives NaN, as 0·∞ is.
+Further output channels of the first convolution, with weights and bias 0, are 0 behind PRelu and pools, and change
+nothing if the next convolution multiplies them by 0: w₂ ∗ f(w₁ ∗ x) = [w₂ 0] ∗ f([w₁; 0] ∗ x). The PRelu becomes
+x + (1-s)·relu(-x), as prelu_depthwise writes it where the channels need no rounding.
 
-onnxruntime's CPU provider computes whole blocks of channels anyway, but brings depthwise convolutions, which PRelu is
-lowered to (prelu_depthwise), into its layout only where the channels are a multiple of 4, and pools only whole blocks.
-Measured on the MTCNN P-Net (1.32, one thread, AVX-512, best of 4 profiles): with its 10 channels padded to 16 by hand
-and prelu_depthwise the nodes take 2.12 ms, with prelu_depthwise alone 2.43 and 2.66 ms, as it is 3.18 ms. (That file is
-so small that it may not grow by the 4,152 bytes.) Conditions: constant weights, one group, nobody else reads a value
-between. NaN stays NaN, and an infinity in x gives NaN, since 0·∞ is NaN.
+onnxruntime's CPU provider computes whole blocks of channels anyway, but brings depthwise convolutions into its layout
+only where the channels are a multiple of 4, and pools only whole blocks. More channels alone would cost time: both
+steps are one rewrite. Measured on the MTCNN P-Net (1.32, one thread, AVX-512, best of 4 profiles): with its 10 channels
+padded to 16 by hand the nodes take 2.12 ms, with depthwise convolutions of 10 channels 2.43 and 2.66 ms, as it is
+3.18 ms. (That file is so small that it may not grow by the 4,152 bytes.) Conditions: constant weights and slopes, one
+group, nobody else reads a value between. NaN stays NaN, and an infinity in x gives NaN, since 0·∞ is NaN.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 from onnx import TensorProto
 
 from onnxfuse.patterns import Build, Rewrite, Scope, is_op
+from onnxfuse.rules._prelu import as_depthwise, slopes_of
 
 if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
     import onnx_graphsurgeon as gs
@@ -40,9 +41,16 @@ AFTER = """
 g (float[1,1,4,4] x) => (float[1,1,3,3] y)
 <float[20,1,1,1] w = {1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,0,0},
  float[20] b = {1,1,1,1,1,1,1,1,1,2,2,2,2,2,2,2,2,2,0,0},
- float[20,1,1] s = {1,2,3,4,5,6,7,8,9,1,2,3,4,5,6,7,8,9,0,0},
+ float[20,1,1,1] m1 = {-1,-1,-1,-1,-1,-1,-1,-1,-1,-1,-1,-1,-1,-1,-1,-1,-1,-1,-1,-1},
+ float[20,1,1,1] s1 = {0,-1,-2,-3,-4,-5,-6,-7,-8,0,-1,-2,-3,-4,-5,-6,-7,-8,1,1},
  float[1,20,1,1] v = {1,2,3,4,5,6,7,8,9,1,2,3,4,5,6,7,8,9,0,0}>
-{ c = Conv (x, w, b)  p = PRelu (c, s)  m = MaxPool <kernel_shape = [2, 2]> (p)  y = Conv (m, v) }
+{ c = Conv (x, w, b)
+  n = Conv <kernel_shape = [1, 1], group = 20> (c, m1)
+  r = Relu (n)
+  q = Conv <kernel_shape = [1, 1], group = 20> (r, s1)
+  p = Add (c, q)
+  m = MaxPool <kernel_shape = [2, 2]> (p)
+  y = Conv (m, v) }
 """
 _ALIGNMENT = 4  # channels: onnxruntime's NchwcTransformer
 _BLOCK = 16  # channels of the largest block
@@ -50,28 +58,28 @@ _LONGEST = 3  # pools in a row
 
 
 def match(node: gs.Node, scope: Scope) -> Rewrite | None:
-    """Rewrite or None."""
+    """Rewrite or None; raises NotLegal with the reason of a near miss."""
     if scope.target.name not in MEASURED or len(node.inputs) != 2:
         return None
     chain = _chain(node, scope)
     if chain is None:
         return None
     first, last = chain[0], chain[-1]
-    slope, bias = scope.constant(node.inputs[1]), _bias(first, scope)
+    bias = _bias(first, scope)
     before, behind = scope.constant(first.inputs[1]), scope.constant(last.inputs[1])
-    if slope is None or bias is None or before is None or behind is None or before.ndim != 4 or behind.ndim != 4:
+    if bias is None or before is None or behind is None or before.ndim != 4 or behind.ndim != 4:
         return None
     channels = before.shape[0]
     more = -channels % (_BLOCK if channels < _BLOCK else _ALIGNMENT)
-    fits = behind.shape[1] == channels and slope.shape in ((channels, 1, 1), (1, channels, 1, 1))
-    if not channels % _ALIGNMENT or not fits or {before.dtype, behind.dtype, slope.dtype} != {np.dtype(np.float32)}:
+    if not channels % _ALIGNMENT or {before.dtype, behind.dtype} != {np.dtype(np.float32)}:
         return None
+    slopes = slopes_of(node, channels, scope)
     build = Build(scope, first)
     rest: list[gs.Tensor | None] = [build.constant(_padded(before, 0, more))]
     if bias.size:
         rest.append(build.constant(_padded(bias, 0, more)))
     value = build("Conv", first.inputs[0], *rest, **first.attrs)
-    value = build("PRelu", value, build.constant(_padded(slope, slope.ndim - 3, more)))
+    value = as_depthwise(build, value, _padded(slopes, 0, more))
     for pool in chain[2:-1]:
         value = build(pool.op, value, **pool.attrs)
     build("Conv", value, build.constant(_padded(behind, 1, more)), *last.inputs[2:], out=last.outputs[0], **last.attrs)

@@ -14,13 +14,11 @@ layout, it was 1.07x to 1.16x, and is not made.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from onnxfuse.patterns import Build, NotLegal, Rewrite, Scope, is_op
+from onnxfuse.patterns import Build, Rewrite, Scope, is_op
 from onnxfuse.rules._blocked import is_blocked
-from onnxfuse.rules._smallness import tells_smallness
+from onnxfuse.rules._prelu import as_depthwise, slopes_of
 
 if TYPE_CHECKING:  # importing graphsurgeon takes longer than most analyses
     import onnx_graphsurgeon as gs
@@ -48,7 +46,6 @@ g (float[1,1,3,3] x) => (float[1,16,3,3] z)
   y = Add(c, q)
   z = MaxPool <kernel_shape = [1, 1]> (y) }
 """
-_LEAST_SLOPE = 1e-2  # below it 1-s keeps fewer than five digits of s
 
 
 def match(node: gs.Node, scope: Scope) -> Rewrite | None:
@@ -56,22 +53,13 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
     if len(node.inputs) != 2 or scope.target.name not in MEASURED:
         return None
     x, y = node.inputs[0], node.outputs[0]
-    shape, slope = scope.value(x).shape, scope.constant(node.inputs[1])
+    shape = scope.value(x).shape
     if not is_blocked(x, scope) or shape is None:
         return None
     if not any(is_op(n, "Conv", "MaxPool", "AveragePool", "GlobalAveragePool") for n in scope.editor.consumers(y)):
         return None
     channels = shape[1]
-    if slope is None or slope.dtype != np.float32 or not np.isfinite(slope).all():
-        raise NotLegal("the slopes are not constant")
-    if np.any((slope != 0) & (np.abs(slope) < _LEAST_SLOPE)) and tells_smallness(y, scope, outputs=True):
-        raise NotLegal("slopes around 0 lose digits, and how small the value is shows behind it")
-    if slope.shape not in ((channels, 1, 1), (1, channels, 1, 1)):
-        raise NotLegal(f"slopes of the shape {list(slope.shape)} are not one a channel")
-    slopes = slope.reshape(-1, 1, 1, 1)
-    attrs: dict[str, Any] = {"kernel_shape": [1, 1], "group": slope.size}
+    slopes = slopes_of(node, channels if isinstance(channels, int) else 0, scope)
     build = Build(scope, node)
-    minus = build("Conv", x, build.constant(np.full(slopes.shape, -1, np.float32)), **attrs)
-    rest = (1 - slopes.astype(np.float64)).astype(np.float32)
-    build("Add", x, build("Conv", build("Relu", minus), build.constant(rest), **attrs), out=y)
+    as_depthwise(build, x, slopes, y)
     return build.rewrite()

@@ -48,7 +48,7 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
     source, result = node.inputs[0], node.outputs[0]
     if type(source).__name__ == "Constant" and scope.editor.is_output(result):
         return None
-    return Rewrite(same=((result, source),))
+    return Rewrite(same=((result, source),), alike=True)
 
 
 def _keeps(node: gs.Node, scope: Scope) -> bool:

@@ -64,7 +64,7 @@ def match(node: gs.Node, scope: Scope) -> Rewrite | None:
     axes = sorted(both)
     starts, ends, steps = (build.constant(np.array([both[a][k] for a in axes], np.int64)) for k in range(3))
     build("Slice", inner.inputs[0], starts, ends, build.constant(np.array(axes, np.int64)), steps, out=node.outputs[0])
-    return build.rewrite()
+    return build.rewrite(alike=True)
 
 
 def _cuts(node: gs.Node, scope: Scope) -> dict[int, Cut] | None:

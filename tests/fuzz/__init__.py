@@ -5,3 +5,7 @@ of moves (moves_*.py); check.py says what must hold, differ.py of the numbers, d
 makes a failing graph small.
 `python -m tests.fuzz --seed 7` looks at one graph, `--count 1000` at so many.
 """
+
+from onnxfuse import patterns
+
+patterns.survive_errors = False  # an error inside a rule is a finding

@@ -15,7 +15,6 @@ from onnx import numpy_helper
 
 import onnxfuse
 from onnxfuse import worklist
-from onnxfuse.patterns import CONTRADICTION
 
 from .differ import differ
 from .draws import draws, is_valid, make_feeds
@@ -28,7 +27,6 @@ OWN_FAULTS = (
     "FusedMatMul alpha attribute must be finite",  # it fuses a product of what was multiplied by infinity
     "Failed to find node output or a constant",  # of a grouped Conv with a bias that is an output and added to another
     "re-use buffer",  # it takes x[::2] of opset 10 for as long as x
-    "SimplifiedLayerNormFusion/' Status Message: Scale",  # it fuses a scale that is longer than the normalized axis
 )
 
 
@@ -77,12 +75,9 @@ def check(case: Case, *, thorough: bool = False, seen: Seen | None = None, probe
                     warnings.simplefilter("error")
                     result = onnxfuse.optimize(case.model, target=target, verify=False)
                 after = result.model
-                stumbled = [f"{r.rule}: {r.reason}" for r in result.refused if r.reason.startswith(CONTRADICTION)]
             except Exception as error:  # noqa: BLE001 - each is a finding
                 where = traceback.extract_tb(error.__traceback__)[-1]
                 return Finding(f"crash {type(error).__name__} {where.name}", target, traceback.format_exc(limit=-6))
-            if stumbled:  # a graph that runs contradicts itself nowhere
-                return Finding(f"stumbles {stumbled[0]}", target, "\n".join(stumbled))
             text = after.SerializeToString()
             if text == source:
                 continue

@@ -98,7 +98,7 @@ def test_every_opset(opset: int, ir: int) -> None:
 def test_a_window_that_may_lie_in_padding_is_refused(attributes: str, shape: str) -> None:
     # Not run: onnxruntime refuses to load a pad as large as the kernel. The answer must be no all the same.
     result = optimized(pool(attributes, shape), target="portable", verify=False)
-    assert not result.fusions and "padding" in result.refused[0].reason
+    assert not result.fusions and any("padding" in r.reason or "do not fit" in r.reason for r in result.refused)
 
 
 def windows(size: int, k: int, stride: int, dilation: int, before: int, after: int) -> list[int]:
