@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 # onnxruntime's optimization levels in words.
-_LEVELS = {"disabled": "optimizations off", "all": "its default optimizations"}
+_LEVELS = {"disabled": "with optimizations off", "all": "at the default level"}
 
 
 def analysis(
@@ -85,9 +85,8 @@ def _how_verified(verdict: Verdict, wanted: str = "cpu") -> Iterator[str]:
     """Where and at which levels both models ran, and what could not be judged. wanted: the target's provider."""
     if verdict.levels:
         levels = " and ".join(_LEVELS[level] for level in verdict.levels)
-        place = {"cpu": "on the CPU", "cuda": "on CUDA"}[verdict.provider]
-        missing = ": CUDA is not available here" if wanted != verdict.provider else ""
-        yield f"Both ran in onnxruntime with {levels}, {place}{missing}."
+        missing = " (no CUDA here)" if wanted != verdict.provider else ""
+        yield f"Ran {levels} on {'CUDA' if verdict.provider == 'cuda' else 'the CPU'}{missing}."
     for one in verdict.unjudged:
         yield f"Output '{one.name}' was not judged: {one.reason}."
 
