@@ -21,7 +21,7 @@ from pathlib import Path
 import onnx
 from google.protobuf.descriptor_pb2 import FileDescriptorProto  # type: ignore[import-untyped]
 from google.protobuf.descriptor_pool import DescriptorPool  # type: ignore[import-untyped]
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 from google.protobuf.message_factory import GetMessageClass  # type: ignore[import-untyped]
 from onnx import TensorProto, checker, defs
 
@@ -37,6 +37,7 @@ _RUNTIME_OPERATORS = (
     "MemcpyFromHost", "MemcpyToHost",
 )  # fmt: skip
 _VARIADIC = ("Concat", "Einsum", "Max", "Mean", "Min", "SequenceConstruct", "Sum")  # onnxruntime ends the process
+_LARGE = 1 << 12  # bytes of a tensor
 _CHECKED_FROM = 4  # IR version: the checker's older rules only bind names that runtimes do not need
 
 
@@ -130,10 +131,36 @@ def problem(proto: onnx.ModelProto) -> str | None:
     return None
 
 
+def _without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy of the model in which large initializers are empty tensors, as a copy of them takes memory for nothing."""
+    copy = onnx.ModelProto()
+    _copy_fields(proto, copy, "graph")
+    if proto.HasField("graph"):
+        _copy_fields(proto.graph, copy.graph, "initializer")
+        for tensor in proto.graph.initializer:
+            made = copy.graph.initializer.add()
+            if tensor.HasField("raw_data") and len(tensor.dims) and tensor.ByteSize() > _LARGE:
+                made.name, made.data_type, made.raw_data = tensor.name, tensor.data_type, b""
+                made.dims.append(0)
+            else:
+                made.CopyFrom(tensor)
+    return copy
+
+
+def _copy_fields(source: Message, target: Message, without: str) -> None:
+    """Copy all fields of a message but one."""
+    for field, value in source.ListFields():
+        if field.name == without:
+            continue
+        if hasattr(value, "MergeFrom"):  # a message, or a repeated field
+            getattr(target, field.name).MergeFrom(value)
+        else:
+            setattr(target, field.name, value)
+
+
 def _checkable(proto: onnx.ModelProto) -> onnx.ModelProto:
     """A copy of the model in a form whose check finds only what counts (see the module), and needs no weights."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(proto)
+    copy = _without_weights(proto)
     copy.ir_version = max(copy.ir_version, _CHECKED_FROM)
     copy.graph.name = copy.graph.name or "graph"
     del copy.metadata_props[:]
