@@ -11,7 +11,7 @@ import onnx
 import onnx_graphsurgeon as gs
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from support import node_cases
+from support import graph, node_cases
 
 from onnxfuse import storage
 from onnxfuse.errors import ModelError, OutputError
@@ -402,3 +402,15 @@ def test_an_edit_of_a_big_model_takes_little_memory(path: Path, tmp_path: Path) 
     assert (tmp_path / "out.onnx").read_bytes() == big.SerializeToString()
     for name in ("big.onnx", "out.onnx"):
         (tmp_path / name).unlink()  # pytest keeps the folders of its last runs
+
+
+@pytest.mark.parametrize("size", [4 * 99 * 100, 4 * 101 * 100])
+def test_a_weight_of_a_size_that_its_shape_does_not_have_is_refused(size: int) -> None:
+    """Large weights are not copied for the check; those that do not fit their shape are."""
+    model = graph("y = MatMul(x, w)", inputs="float[N,100] x, float[100,100] w", outputs="float[N,100] y")
+    del model.graph.input[1]
+    model.graph.initializer.append(TensorProto(name="w", data_type=1, dims=[100, 100], raw_data=bytes(4 * 100 * 100)))
+    Model.load(model)
+    model.graph.initializer[0].raw_data = bytes(size)
+    with pytest.raises(ModelError, match="raw_data"):
+        Model.load(model)
