@@ -222,16 +222,15 @@ def find_feeds(
     tried, last, poor, patience = 0, "", None, _PATIENCE
     lacking: OutOfMemory | None = None
     for binding, kind in trials:
-        try:
-            check(binding)
-        except OutOfMemory as error:
-            lacking = lacking or error
-            continue
         tried += 1
         log.debug("looking for inputs under which the model runs, attempt %d", tried)
         try:
+            check(binding)
             feeds = fd.make(interface, binding, kind, seed)
             outputs = attempt(feeds)
+        except OutOfMemory as error:
+            lacking = lacking or error
+            continue
         except Endless:
             raise  # other sizes would take as long
         except Exception as error:  # noqa: BLE001 - sizes that the model refuses; onnxruntime has no one base class

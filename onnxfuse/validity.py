@@ -151,7 +151,7 @@ def _without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
 def _copy_fields(source: Message, target: Message, without: str) -> None:
     """Copy all fields of a message but one."""
     for field, value in source.ListFields():
-        if field.name == without:
+        if field.name in (without, "doc_string"):  # a comment need not be text that protobuf takes
             continue
         if hasattr(value, "MergeFrom"):  # a message, or a repeated field
             getattr(target, field.name).MergeFrom(value)

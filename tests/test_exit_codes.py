@@ -111,7 +111,7 @@ BAD_INPUT: dict[str, Callable[[], onnx.ModelProto | bytes | None]] = {
     "external data missing": data_missing,
 }
 NOT_LOADED = {"unknown operator": unknown_operator, "wrong dtype": wrong_dtype}
-NOT_RUN = {"no inputs": never_runs, "endless": never_ends, "too large": too_large}
+NOT_RUN = {"no inputs": never_runs, "endless": never_ends}
 
 
 def codes(made: onnx.ModelProto | bytes | None, folder: Path) -> dict[str, int]:
@@ -136,6 +136,10 @@ def test_what_onnxruntime_does_not_load_is_a_finding(fault: str, tmp_path: Path)
 def test_what_does_not_run_is_a_finding(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "_SECONDS", 1.0)
     assert codes(NOT_RUN[fault](), tmp_path) == {name: 0 if name in ONLY_LOADS else 1 for name in COMMANDS}
+
+
+def test_what_no_memory_holds_is_refused_by_every_command_that_runs_it(tmp_path: Path) -> None:
+    assert codes(too_large(), tmp_path) == {name: 0 if name in ONLY_LOADS else 2 for name in COMMANDS}
 
 
 @pytest.mark.parametrize("option", ["--dim nobody=3", "--dim N=0", "--dim N=x", "--dim N", "--nobody", "--seed x"])

@@ -428,7 +428,9 @@ def test_verification_gives_no_second_name_to_a_data_file(tmp_path: Path, monkey
     right = Reference.judge
 
     def watched(self: Reference, changed: Subject, **options: Any) -> Verdict:
-        folders = {path.parent for subject in (self.original, changed) for path in (subject.plain, subject.shown)}
+        folders = {
+            path.parent for subject in (self._original.subject, changed) for path in (subject.plain, subject.shown)
+        }
         seen.append(((tmp_path / "m.data").stat().st_nlink, folders))
         onnx.checker.check_model(tmp_path / "m.onnx")
         return right(self, changed, **options)

@@ -12,7 +12,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from onnxfuse.bounds import Ranges
-from onnxfuse.errors import Finding
+from onnxfuse.errors import Finding, OutOfMemory
 from onnxfuse.feeds.sizes import Binding, is_float, is_integer, size, terms
 from onnxfuse.interface import Interface, Port
 
@@ -131,7 +131,9 @@ def _array(
     uses: Sequence[Ranges],
 ) -> np.ndarray:
     if math.prod(shape) > LARGEST:
-        raise Finding(f"input '{port.name}' would have {math.prod(shape):,} elements; give smaller sizes with --dim")
+        raise OutOfMemory(
+            f"input '{port.name}' would have {math.prod(shape):,} elements; give smaller sizes with --dim"
+        )
     if port.dtype == TensorProto.STRING:
         return np.array(rng.choice(_WORDS, shape), dtype=object)
     dtype = _numpy(port.dtype)
