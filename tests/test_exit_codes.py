@@ -139,7 +139,9 @@ def test_what_does_not_run_is_a_finding(fault: str, tmp_path: Path, monkeypatch:
 
 
 def test_what_no_memory_holds_is_refused_by_every_command_that_runs_it(tmp_path: Path) -> None:
-    assert codes(too_large(), tmp_path) == {name: 0 if name in ONLY_LOADS else 2 for name in COMMANDS}
+    """As the second model it is another one than the first, which is a finding."""
+    expected = {name: 0 if name in ONLY_LOADS else 1 if "second" in name else 2 for name in COMMANDS}
+    assert codes(too_large(), tmp_path) == expected
 
 
 @pytest.mark.parametrize("option", ["--dim nobody=3", "--dim N=0", "--dim N=x", "--dim N", "--nobody", "--seed x"])
