@@ -144,7 +144,7 @@ class Model:
 
     def restore(self) -> None:
         """Takes every edit back: the proto is as loaded, and views and records made before are void."""
-        self.proto.CopyFrom(storage.skeleton(self._stored.source, self.name or "the model"))
+        self.proto.CopyFrom(storage.original(self._stored, self.name or "the model"))
         ordering.sort(self.proto.graph)
         self._hidden = shadowing.rename(self.proto.graph)
         self._graph = None
@@ -167,6 +167,15 @@ class Model:
                 return values
             tensor = values.tensor
         return tensors.array(tensor, self._stored.source, self._stored.folder)
+
+    def keep(self, constant: gs.Constant) -> None:
+        """Moves the elements of a new constant out of memory where they are many; `array` reads them as before."""
+        if isinstance(constant._values, np.ndarray):
+            tensor = storage.keep(self._stored, constant.name, constant._values)
+            if tensor is not None:
+                from onnxfuse import bridge
+
+                constant._values = bridge.Stored(tensor)
 
     def _initializer(self, name: str) -> TensorProto | onnx.SparseTensorProto:
         if self._named is None:

@@ -46,7 +46,7 @@ class Worklist:
         device: Device,
         allowed: Collection[Key] | None = None,
     ) -> None:
-        self.editor, self.device, self.allowed = editor, device, allowed
+        self.model, self.editor, self.device, self.allowed = model, editor, device, allowed
         self.places = {id(place.graph): place for place in places}
         self.made: dict[Key, Fusion] = {}
         self.refused: dict[tuple[str, str, str], Refusal] = {}
@@ -148,6 +148,9 @@ class Worklist:
             if (where := self._place(node)) is not None:
                 where.renamed.add(id(node))
         place.add(found.new, change.known, bound, prices)
+        for t in (*(t for n in found.new for t in n.inputs), *(other for _, other in found.same)):
+            if type(t) is gs.Constant:
+                self.model.keep(t)
         sources = tuple(p.label for p in old)
         self.made[key] = Fusion(rule.name, sources[-1], sources, *gain.saved(), gain.seconds_saved)
         makers = (self.editor.producer(t) for t in left.values())

@@ -431,12 +431,10 @@ def test_a_save_that_fails_leaves_the_data_that_another_writer_has_begun_to_use(
     stored, out = storage.read(external(tmp_path / "in", onnx.load(EXAMPLE))), tmp_path / "out"
     out.mkdir()
 
-    def stream(_: object) -> None:
+    no_space = pytest.raises(OutputError, match=r"a\.onnx: cannot be written: No space left")
+    with no_space, storage._saving(stored, out / "a.onnx"):
         storage.copy(stored, out / "b.onnx")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with pytest.raises(OutputError, match=r"a\.onnx: cannot be written: No space left"):
-        storage._save(stored, out / "a.onnx", stream)
     assert contents(out) == {"b.onnx": (tmp_path / "in" / "m.onnx").read_bytes(),
                              "m.data": (tmp_path / "in" / "m.data").read_bytes()}  # fmt: skip
     onnx.checker.check_model(out / "b.onnx")  # it refuses a data file of several names
@@ -456,8 +454,9 @@ def test_two_writers_at_once_with_other_data_of_one_name(
     (tmp_path / "in").mkdir()
     stored, out = storage.read(external(tmp_path / "in", onnx.load(EXAMPLE))), tmp_path / "out"
     out.mkdir()
-    with pytest.raises(OutputError, match=r"m\.data: another file of this name is there"):
-        storage._save(stored, out / "a.onnx", lambda _: (out / "m.data").write_bytes(b"another model's") and None)
+    refused = pytest.raises(OutputError, match=r"m\.data: another file of this name is there")
+    with refused, storage._saving(stored, out / "a.onnx"):
+        (out / "m.data").write_bytes(b"another model's")
     assert contents(out) == {"m.data": b"another model's"}
 
 

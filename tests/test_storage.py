@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import onnx
@@ -19,7 +20,7 @@ from onnx.external_data_helper import convert_model_to_external_data
 
 from onnxfuse import storage
 from onnxfuse.errors import ModelError, OutputError
-from onnxfuse.storage import files, tensors, wire
+from onnxfuse.storage import apart, files, tensors, wire
 from onnxfuse.storage.external import Folder
 from onnxfuse.storage.source import File, Memory
 
@@ -523,11 +524,108 @@ def test_more_than_a_protobuf_can_hold(tmp_path: Path) -> None:
     onnx.save(model_with(weight("w", 5_000_000)), tmp_path / "m.onnx")
     stored = storage.read(tmp_path / "m.onnx")
     stored.proto.graph.initializer.extend([stored.proto.graph.initializer[0]] * 107)  # 108 x 20 MB
-    with pytest.raises(OutputError, match="2 GiB"):
-        storage.write(stored, tmp_path / "n.onnx")
     with pytest.raises(ModelError, match="2 GiB"):
         storage.whole(stored)
-    assert not (tmp_path / "n.onnx").exists()
+
+
+# --- a model that one file cannot hold ---
+
+
+def test_large_weights_go_into_a_data_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = model_with(weight("v", 10), *(weight(f"w{i}", 5000, i) for i in range(3)))
+    onnx.save(model, tmp_path / "m.onnx")
+    stored = storage.read(tmp_path / "m.onnx")
+    monkeypatch.setattr(storage, "LIMIT", 50_000)
+    out = tmp_path / "out"
+    out.mkdir()
+    storage.write(stored, out / "n.onnx")
+    (data,) = out.glob("n.onnx.*.data")
+    assert sorted(p.name for p in out.iterdir()) == sorted(["n.onnx", data.name])
+    onnx.checker.check_model(out / "n.onnx")
+    found = onnx.load(out / "n.onnx", load_external_data=False)
+    for tensor in found.graph.initializer[1:]:
+        said = {e.key: e.value for e in tensor.external_data}
+        assert said["location"] == data.name and int(said["offset"]) % 4096 == 0 and said["length"] == "20000"
+    whole = onnx.load(out / "n.onnx")
+    for a, b in zip(whole.graph.initializer, model.graph.initializer, strict=True):
+        assert (a.name, numpy_helper.to_array(a).tolist()) == (b.name, numpy_helper.to_array(b).tolist())
+    monkeypatch.undo()
+    assert storage.read(tmp_path / "m.onnx").proto == stored.proto  # the skeleton is as it was
+
+
+def test_the_data_file_is_called_after_what_is_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same model has the same bytes in every run; another one leaves the data of the first alone."""
+    models = [storage.read(model_with(weight("w", 5000, start))) for start in (0, 0, 1)]
+    monkeypatch.setattr(storage, "LIMIT", 10_000)
+    written = []
+    for stored in models:
+        storage.write(stored, tmp_path / "m.onnx")
+        written.append({p.name: p.read_bytes() for p in tmp_path.iterdir()})
+    assert written[0] == written[1] and len(written[0]) == 2 and len(written[2]) == 3
+    (name,) = [name for name in written[0] if name.endswith(".data")]
+    assert written[2][name] == written[0][name] and written[2]["m.onnx"] != written[0]["m.onnx"]
+
+
+def test_a_failed_save_leaves_no_data_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = storage.read(model_with(weight("w", 5000)))
+    monkeypatch.setattr(storage, "LIMIT", 10_000)
+    (tmp_path / "m.onnx").write_bytes(b"old")
+    full = mock.patch.object(wire, "join", side_effect=OSError(errno.ENOSPC, "No space left on device"))
+    with full, pytest.raises(OutputError, match="No space left"):
+        storage.write(stored, tmp_path / "m.onnx")
+    assert [p.name for p in tmp_path.iterdir()] == ["m.onnx"] and (tmp_path / "m.onnx").read_bytes() == b"old"
+
+
+# --- new weights ---
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64", "int8", "bool"])
+def test_a_new_weight_is_kept_in_a_scratch_file(dtype: str, tmp_path: Path) -> None:
+    stored = storage.read(model_with(weight("v", 1000)))
+    array = (np.arange(100_000) % 7).astype(dtype).reshape(100, 1000)
+    tensor = storage.keep(stored, "new", array[:, ::-1])
+    assert tensor is not None and not tensor.raw_data
+    np.testing.assert_array_equal(tensors.array(tensor, stored.source, None), array[:, ::-1])
+    stored.proto.graph.initializer.append(tensor)
+    storage.write(stored, tmp_path / "m.onnx")
+    expected = model_with(weight("v", 1000), numpy_helper.from_array(np.ascontiguousarray(array[:, ::-1]), "new"))
+    assert (tmp_path / "m.onnx").read_bytes() == expected.SerializeToString()
+    assert storage.original(stored, "m") == storage.read(model_with(weight("v", 1000))).proto
+
+
+def test_where_no_file_can_be_made_it_stays_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = storage.read(model_with(weight("v", 1000)))
+    assert storage.keep(stored, "small", np.zeros(10, np.float32)) is None
+    monkeypatch.setattr("tempfile.TemporaryFile", mock.Mock(side_effect=OSError(errno.EROFS, "read-only")))
+    assert storage.keep(stored, "new", np.zeros(100_000, np.float32)) is None
+
+
+# --- a ModelProto above 2 GiB ---
+
+
+def test_a_large_message_is_taken_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apart, "LARGE", 10_000)
+    explicit = weight("explicit", 2000)
+    explicit.data_location = TensorProto.DEFAULT
+    numbers = helper.make_tensor("numbers", TensorProto.FLOAT, [2000], np.zeros(2000, np.float32))
+    model = model_with(weight("v", 10), weight("w", 5000), explicit, numbers)
+    model.training_info.add().algorithm.SetInParent()
+    before = model.SerializeToString()
+    stored = storage.read(model)
+    assert model.SerializeToString() == before
+    assert [tensors.marked(t) is not None for t in stored.proto.graph.initializer] == [False, True, True, False]
+    assert storage.whole(stored) == model
+    for save, name in ((storage.write, "written"), (storage.copy, "copied")):
+        save(stored, tmp_path / name)
+        assert (tmp_path / name).read_bytes() == before
+    assert storage.original(stored, "m") == stored.proto
+
+
+def test_a_large_message_needs_room_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apart, "LARGE", 10_000)
+    monkeypatch.setattr("tempfile.TemporaryFile", mock.Mock(side_effect=OSError(errno.ENOSPC, "No space left")))
+    with pytest.raises(ModelError, match=r"above 2 GiB.*No space left.*save it with external data"):
+        storage.read(model_with(weight("w", 5000)))
 
 
 # --- atomic output ---

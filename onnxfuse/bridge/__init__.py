@@ -18,10 +18,10 @@ from __future__ import annotations
 
 from onnx_graphsurgeon.logger import G_LOGGER
 
-from onnxfuse.bridge.read import bodies, metadata, release, stored, value_names, view, walk
+from onnxfuse.bridge.read import Stored, bodies, metadata, release, stored, value_names, view, walk
 from onnxfuse.bridge.write import splice
 
-__all__ = ["bodies", "metadata", "release", "splice", "stored", "value_names", "view", "walk"]
+__all__ = ["Stored", "bodies", "metadata", "release", "splice", "stored", "value_names", "view", "walk"]
 
 # Above CRITICAL: gs logs to stdout, which belongs to results; what it cannot do it raises all the same.
 G_LOGGER.severity = 60

@@ -6,6 +6,7 @@ folded: in float16 the rounding of a weight is as large as what the result is wo
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -203,8 +204,9 @@ def rounded(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     """New constants in their dtype. Raises NotLegal where they overflow, or are so small that digits are lost."""
     with np.errstate(all="ignore"):
         result: np.ndarray = array.astype(dtype)
-        largest = float(np.max(np.abs(array), initial=0))
-    if not np.isfinite(result).all():
+        largest = float(max(np.max(array, initial=0), -np.min(array, initial=0)))  # without a copy of the array
+        finite = math.isfinite(np.max(result, initial=0)) and math.isfinite(np.min(result, initial=0))
+    if not finite:
         raise NotLegal("the constants would not be finite")
     if 0 < largest < _LEAST[dtype]:
         raise NotLegal("the constants would be too small for their dtype")

@@ -34,7 +34,7 @@ def carried(data: Path, target: Path, folder: Path) -> Iterator[None]:
         yield
         if not there:
             with files.naming(target):
-                _place(temporary, target)
+                place(temporary, target)
 
 
 @contextmanager
@@ -51,7 +51,7 @@ def _copied(data: Path, target: Path, folder: Path) -> Iterator[Path]:
         yield temporary
 
 
-def _place(temporary: Path, target: Path) -> None:
+def place(temporary: Path, target: Path) -> None:
     """Gives a data file its name; another writer's file stays. Raises OutputError where that is not the same."""
     try:
         os.link(temporary, target)  # fails where there is a file, as a rename does not

@@ -1,4 +1,4 @@
-"""Where the bytes of a serialized model lie: a file held open, or memory.
+"""Where the bytes of a serialized model lie: a file held open, or memory; and where those of new weights go.
 
 An open descriptor keeps its file alive, so that the input may be replaced or deleted while its weights are in use.
 """
@@ -9,11 +9,13 @@ import errno
 import mmap
 import os
 import stat
+import tempfile
 import weakref
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from onnxfuse.errors import ModelError
+from onnxfuse.storage.external import Range
 
 _WINDOW = 1 << 16  # bytes read at a time while hopping over headers
 _CHUNK = 1 << 20  # bytes copied at a time where the kernel cannot copy by itself
@@ -140,3 +142,68 @@ class File:
             part = self.read(offset, min(length, _CHUNK))
             out.write(part)
             offset, length = offset + len(part), length - len(part)
+
+
+class Scratch(File):
+    """A file without a name that grows by `add`, and goes with the object. Raises OSError where there can be none."""
+
+    def __init__(self) -> None:
+        with tempfile.TemporaryFile() as file:
+            self._path, self._fd = Path(tempfile.gettempdir()), os.dup(file.fileno())
+        weakref.finalize(self, os.close, self._fd)
+        self.size = 0
+
+    def _unchanged(self) -> None:
+        """What was written stays as it is."""
+
+    def add(self, data: memoryview) -> Range:
+        """Writes bytes behind the others; says where. Raises OSError."""
+        where = Range(self.size, data.nbytes)
+        rest = data.cast("B")
+        while rest:  # one call takes 2 GiB at most
+            done = os.pwrite(self._fd, rest, self.size)
+            self.size += done
+            rest = rest[done:]
+        return where
+
+
+class Grown:
+    """A model's source, and what was added since: new weights, behind all offsets of the source, in a `Scratch`.
+
+    size, window: of the source alone.
+    """
+
+    def __init__(self, base: Source) -> None:
+        self.base, self.size = base, base.size
+        self._scratch: Scratch | None = None
+
+    def add(self, data: memoryview) -> Range:
+        """Keeps a copy of these bytes; says where. Raises OSError where no file takes them."""
+        if self._scratch is None:
+            self._scratch = Scratch()
+        where = self._scratch.add(data)
+        return Range(self.size + where.offset, where.length)
+
+    def window(self, at: int) -> tuple[bytes, int]:
+        """See `Source`."""
+        return self.base.window(at)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See `Source`."""
+        holder, at = self._holder(offset)
+        return holder.read(at, length)
+
+    def view(self, offset: int, length: int) -> memoryview:
+        """See `Source`."""
+        holder, at = self._holder(offset)
+        return holder.view(at, length)
+
+    def copy(self, offset: int, length: int, out: BinaryIO) -> None:
+        """See `Source`."""
+        holder, at = self._holder(offset)
+        holder.copy(at, length, out)
+
+    def _holder(self, offset: int) -> tuple[Source, int]:
+        if self._scratch is None or offset < self.size:
+            return self.base, offset
+        return self._scratch, offset - self.size
