@@ -222,7 +222,7 @@ class Model:
     def to_proto(self) -> onnx.ModelProto:
         """A new ModelProto with the weights in it; external data stays external. Raises ModelError above 2 GiB."""
         if not self.changed:
-            original = storage.skeleton(self._stored.source, self.name or "the model")
+            original = storage.original(self._stored, self.name or "the model")
             return storage.whole(replace(self._stored, proto=original))
         with shadowing.original(self.proto.graph, self._hidden):
             return storage.whole(self._stored)
