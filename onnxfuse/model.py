@@ -189,7 +189,7 @@ class Model:
 
     def weight_bytes(self) -> int:
         """Bytes of all tensors that the model stores, in every graph and function, as packed as ONNX stores them."""
-        return sum(tensors.nbytes(t) or 0 for t in tensors.walk(self.proto))
+        return tensors.weight_bytes(self.proto)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the model, atomically; unchanged, it is the loaded file byte for byte.

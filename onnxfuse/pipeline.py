@@ -214,6 +214,7 @@ def optimize(
     out: where the result is written, atomically; None writes nothing (the result is in `Result.model`).
     rules, exclude: names of the rewrites to try, or not to. max_intensity: FLOP/byte from which a node counts as
         compute-bound instead of the device's ridge point.
+    inputs: inputs of the model, run before generated ones, as in `inputs.load`.
     then: "quantize" emits nothing that `onnxruntime.quantization` breaks.
     Raises OnnxfuseError for bad input; Finding where the result could not be verified: then nothing is written.
     """

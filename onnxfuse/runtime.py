@@ -106,11 +106,10 @@ def session(model: Path | bytes, options: Any, providers: Sequence[Any]) -> Any:
     ort = onnxruntime()
     make = partial(ort.InferenceSession, sess_options=options, providers=list(providers), enable_fallback=0)
     try:
-        if not isinstance(model, bytes):
-            releases.check(ort.__version__, storage.read(model).proto)
         if isinstance(model, bytes):
             _require_memory(_SESSION_ROOM + 2 * len(model))
             return make(model)
+        releases.check(ort.__version__, storage.read(model).proto)
         _require_memory(_SESSION_ROOM + 2 * model.stat().st_size)
         with storage.utf8(model) as path:
             return make(str(path))

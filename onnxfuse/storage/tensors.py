@@ -45,6 +45,11 @@ def nbytes(tensor: TensorProto) -> int | None:
     return None if bits is None or count is None else -(-count * bits // 8)
 
 
+def weight_bytes(proto: onnx.ModelProto) -> int:
+    """Bytes of all tensors that the model stores, in every graph and function, as packed as ONNX stores them."""
+    return sum(nbytes(t) or 0 for t in walk(proto))
+
+
 def elements(dims: Sequence[int]) -> int | None:
     """The product of the dims; None where one is negative, where there are more than any array has, or where it is
     more than 64 bits can count: what a hostile file holds may be a number of megabytes, and take hours.

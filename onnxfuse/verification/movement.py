@@ -39,8 +39,7 @@ class Shaken:
 
     def _make(self) -> Path | None:
         stored = storage.read(self._source)
-        weights = sum(storage.tensors.nbytes(t) or 0 for t in storage.tensors.walk(stored.proto))
-        if weights > _HELD or storage.tensors.locations(stored.proto):
+        if storage.tensors.weight_bytes(stored.proto) > _HELD or storage.tensors.locations(stored.proto):
             return None
         proto = storage.whole(stored)
         for i, tensor in enumerate(storage.tensors.walk(proto)):

@@ -57,7 +57,7 @@ class Room:
         self._left = headroom.available()
         self._loads: dict[tuple[tuple[str, int], ...], Load] = {}
         self._passed = -1  # the largest inputs, in bytes, whose run fits in the machine
-        self.weights = sum(storage.tensors.nbytes(t) or 0 for t in storage.tensors.walk(stored.proto))
+        self.weights = storage.tensors.weight_bytes(stored.proto)
 
     def require(self, binding: fd.Binding) -> None:
         """Raises OutOfMemory where one run at these sizes does not fit in what the machine leaves."""

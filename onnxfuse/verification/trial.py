@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from onnxfuse import interface, validity
 from onnxfuse.model import Model
@@ -36,8 +35,9 @@ class Trial:
 
     def start(self, dims: Mapping[str, int], seed: int, inputs: object = None) -> None:
         """Run the original's cases. Raises Finding where it does not run, OutOfMemory where there is no room."""
-        options: Any = {"dims": dims, "seed": seed, "inputs": inputs, "sessions": self.sessions}
-        self._reference = Reference(self.original, self._place, **options)
+        self._reference = Reference(
+            self.original, self._place, dims=dims, seed=seed, inputs=inputs, sessions=self.sessions
+        )
 
     def judge(self) -> Verdict:
         """The verdict on what was written last."""
@@ -48,8 +48,10 @@ class Trial:
     def verifies(self, focus: Focus | None) -> bool:
         """Whether the model as it is now is right where another result failed; None: in its form."""
         assert self._reference is not None
-        if focus is None or self._static_problem():
-            return focus is None and not self._static_problem()
+        if self._static_problem():
+            return False
+        if focus is None:
+            return True
         shown = {name: dtype for name, dtype in self._shown.items() if name in focus.names}
         result = self._saved("trial", shown if focus.level == BASE else {})
         return self._reference.judge(result, quick=True, focus=focus).ok
